@@ -1,4 +1,4 @@
-"""Says in a few lines what is served, and where."""
+"""Describes in a few lines which models are served, and at which URLs."""
 
 from __future__ import annotations
 

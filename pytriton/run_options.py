@@ -1,4 +1,4 @@
-"""What ``pytriton run`` decides in place of the program that it runs."""
+"""The options of ``pytriton run``, which override those of the program that it runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class StartRefusedError(PyTritonInvalidOperationError):
-    """A program starts its server where it must not."""
+    """Raised when a program starts its server where it may not."""
 
 
 @dataclasses.dataclass
 class RunOptions:
-    """Options of ``pytriton run``, which count in place of what the program says.
+    """Options of ``pytriton run``, which override the program's own.
 
     Attributes:
         program: The program, for messages.
@@ -73,13 +73,13 @@ _in_force = RunOptions()
 
 
 def run_options() -> RunOptions:
-    """Returns the options that are in force; outside of ``pytriton run``, they say nothing."""
+    """Returns the options in force; outside of ``pytriton run``, all are unset."""
     return _in_force
 
 
 @contextlib.contextmanager
 def in_force(options: RunOptions) -> Iterator[RunOptions]:
-    """Puts options into force, for all threads.
+    """Sets the options in force, for all threads.
 
     Args:
         options: The options.

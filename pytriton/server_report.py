@@ -1,4 +1,4 @@
-"""What a running server reports of itself and of its models."""
+"""Reports of a running server about itself and its models."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ServerReport:
 
     @property
     def restarts(self) -> int:
-        """How often the server was restarted after it had ended by itself."""
+        """Number of restarts after the server exited unexpectedly."""
         server = self._server()
         return server.restarts if isinstance(server, LocalServer) else 0
 

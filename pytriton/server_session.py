@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import dataclasses
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from pytriton.exceptions import (
-    PyTritonError,
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
     PyTritonUnrecoverableError,
 )
 from pytriton.json_logs import follow_environment
 from pytriton.model_config.triton_model_config import TritonModelConfig
-from pytriton.models.manager import FEW_MODELS, Deployment, ModelManager
+from pytriton.models.changes import ModelChanges, replace_models
+from pytriton.models.deployment import Deployment
+from pytriton.models.draining import wait_until_served
+from pytriton.models.manager import FEW_MODELS, ModelManager
 from pytriton.models.model import BoundModel
 from pytriton.models.store import FolderStore, UploadStore
 from pytriton.proxy.registry import Registry
@@ -39,23 +40,8 @@ _DEFAULT_EXIT_TIMEOUT_S = 25  # Kubernetes kills after 30 s
 _DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its models when it starts
 
 
-@dataclasses.dataclass
-class ModelChanges:
-    """How the bound models have changed: names and versions.
-
-    Attributes:
-        bound: Models that are new, or have replaced others.
-        unbound: Models that are gone.
-        failures: Models that could not be bound, and why.
-    """
-
-    bound: list[tuple[str, int]] = dataclasses.field(default_factory=list)
-    unbound: list[tuple[str, int]] = dataclasses.field(default_factory=list)
-    failures: dict[tuple[str, int], PyTritonError] = dataclasses.field(default_factory=dict)
-
-
 class ServerSession:
-    """Starts the server when it is needed, brings it back when it ends by itself, and stops it.
+    """Starts the server when it is needed, restarts it when it exits unexpectedly, and stops it.
 
     Nothing is created before `connect`, and after `stop`, `connect` may be called again.
 
@@ -81,7 +67,7 @@ class ServerSession:
         self.registry: Registry | None = None
         self.policy = policy
         self.exit_timeout_s: float = _DEFAULT_EXIT_TIMEOUT_S
-        """How long running callables may take when the server stops."""
+        """Time limit for running callables when the server stops, in seconds."""
         self.lock = threading.RLock()
         self.woken = threading.Event()
         """Set when there is something to look at: the server has ended, or was stopped."""
@@ -202,6 +188,11 @@ class ServerSession:
             finally:
                 self.generation += 1
 
+    def wait_until_served(self, removed: Sequence[BoundModel]) -> None:
+        """Waits until removed models have served their requests, or for the exit timeout."""
+        for name in dict.fromkeys(wait_until_served(removed, time.monotonic() + self.exit_timeout_s)):
+            LOGGER.warning("Model %r is unbound, and still serves requests that it got before.", name)
+
     def drain(self) -> None:
         """Lets a local server say that it is not ready, and returns when it may stop; it still serves requests."""
         if (server := self.server) is not None:
@@ -285,25 +276,11 @@ class ServerSession:
         Returns:
             What has changed. A model that cannot be bound leaves the one that was bound before in its place.
         """
-        wanted = {model.key: model for model in models}
-        changes = ModelChanges()
         with self.lock:
-            bound = {model.key: model for model in self.models}
-            for key in bound.keys() - wanted.keys():
-                self.remove(*key)
-                changes.unbound.append(key)
-            for key, model in wanted.items():
-                if key in bound and bound[key].is_same(model):
-                    continue
-                try:
-                    self.add(model)
-                    changes.bound.append(key)
-                except PyTritonError as error:
-                    changes.failures[key] = error
-        return changes
+            return replace_models(self.models, models, add=self.add, remove=self.remove)
 
     def check_end(self, server: LocalServer | RemoteServer, failed: bool) -> None:
-        """Raises why a server has ended, if it has not done so in order.
+        """Raises an error if a server failed or lost requests.
 
         Args:
             server: The server.
@@ -320,7 +297,7 @@ class ServerSession:
             raise PyTritonRuntimeError(self._loss())
 
     def check_unrecoverable(self) -> None:
-        """Raises what has ended the server, if that was an inference callable, once.
+        """Raises the error with which an inference callable has ended the server; only once.
 
         Raises:
             PyTritonUnrecoverableError: An inference callable raised it.
@@ -335,7 +312,7 @@ class ServerSession:
 
     @property
     def report(self) -> ServerReport:
-        """What the server reports of itself and of its models."""
+        """Queries the server for its version, models and statistics."""
         return ServerReport(self.models, lambda: self.server)
 
     def model_config(self, name: str, version: int | None) -> TritonModelConfig:
@@ -381,7 +358,7 @@ class ServerSession:
         )
 
     def _defers(self) -> bool:
-        """Whether a new model is loaded only with others, by `connect`: there are many, and no client waits for it."""
+        """Returns whether `connect` loads a new model together with others: there are many, and no client waits."""
         return isinstance(self.server, LocalServer) and not self._is_open and len(self.models) >= FEW_MODELS
 
     def _load_deferred(self, server: LocalServer | RemoteServer) -> None:
@@ -392,7 +369,7 @@ class ServerSession:
         self.models.load_missing()
 
     def _is_shared(self, server: LocalServer) -> bool:
-        """Whether the server has models beside the bound ones, such as those of the user's repository."""
+        """Returns whether the server has models beside the bound ones, such as those of the user's repository."""
         states = server.control.states()
         return states is None or not {name for name, _ in states} <= set(self.models.names())
 
@@ -431,7 +408,7 @@ class ServerSession:
         atexit.register(self._stop_all)
 
     def _supervise(self, server: LocalServer | RemoteServer) -> None:
-        """Brings the server back each time that it ends by itself."""
+        """Restarts the server each time that it exits unexpectedly."""
         while server.wait_for_end():
             with self.lock:
                 if self.server is not server or server.state.has_failed:
@@ -447,7 +424,7 @@ class ServerSession:
                     return
 
     def _recover(self, server: LocalServer | RemoteServer) -> bool:
-        """Brings back a server that has ended by itself, with all models; called with the lock held.
+        """Restarts a server that exited unexpectedly, with all models; called with the lock held.
 
         Returns:
             Whether it is ready; False if it is being stopped.

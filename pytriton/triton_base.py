@@ -6,32 +6,29 @@ import asyncio
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from pytriton.announcement import announcement, summary
 from pytriton.decorators.ordering import FunctionT
-from pytriton.exceptions import (
-    PyTritonInvalidOperationError,
-    PyTritonRuntimeError,
-)
+from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.json_logs import follow_environment
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.tensor import Tensor
+from pytriton.models.changes import ModelChanges
 from pytriton.models.definition import InferenceSource, ModelDefinition
 from pytriton.models.description import ModelDescription
-from pytriton.models.manager import wait_until_served
 from pytriton.models.model import BoundModel
 from pytriton.process.instance import FactoryInstance
 from pytriton.proxy.context import MODEL
 from pytriton.run_options import run_options
+from pytriton.served_gateway import start_gateway
 from pytriton.server.lifecycle import DEFAULT_POLICY, TritonLifecyclePolicy
 from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
 from pytriton.server_report import ServerReport
-from pytriton.server_session import ModelChanges, ServerSession
+from pytriton.server_session import ServerSession
 from pytriton.type_hints.binding import resolve
 from pytriton.type_hints.declaration import declare
 from pytriton.utils.arguments import check_path, check_seconds
@@ -159,10 +156,8 @@ class TritonBase:
             >>> triton.unbind("Double")  # doctest: +SKIP
         """
         removed = self._session.remove(model_name, model_version)
-        if MODEL.get(None) is not None:  # an inference callable, which cannot wait for itself
-            return
-        if wait_until_served(removed, time.monotonic() + self._session.exit_timeout_s):
-            LOGGER.warning("Model %r is unbound, and still serves requests that it got before.", model_name)
+        if MODEL.get(None) is None:  # an inference callable cannot wait for itself
+            self._session.wait_until_served(removed)
 
     @property
     def models(self) -> tuple[ModelDescription, ...]:
@@ -328,7 +323,7 @@ class TritonBase:
         try:
             with wake_on_signals(session.woken):
                 if gateway is not None:
-                    self._start_gateway(gateway)
+                    self._gateway = start_gateway(self, gateway)
                 if announce:
                     gateway_url = None if self._gateway is None else self._gateway.url
                     tell(LOGGER, announcement(self.models, server, self.report.ready_models, gateway_url))
@@ -412,12 +407,7 @@ class TritonBase:
         from pytriton.client.in_process import AsyncioInProcessClient
 
         return await asyncio.to_thread(
-            AsyncioInProcessClient,
-            self._session,
-            model_name,
-            model_version,
-            inference_timeout_s,
-            convert_dtypes,
+            AsyncioInProcessClient, self._session, model_name, model_version, inference_timeout_s, convert_dtypes
         )
 
     @property
@@ -462,13 +452,3 @@ class TritonBase:
 
     def _listen_on_loopback(self) -> None:
         """Has a local server listen where other machines do not reach it, unless its settings say otherwise."""
-
-    def _start_gateway(self, config: GatewayConfig) -> None:
-        try:
-            from pytriton.gateway import Gateway
-            from pytriton.gateway.server import GatewayServer
-        except ImportError as error:
-            raise PyTritonRuntimeError(str(error)) from error
-        gateway = GatewayServer(Gateway(self, config), config)
-        gateway.start()
-        self._gateway = gateway

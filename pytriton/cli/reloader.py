@@ -11,7 +11,7 @@ from pathlib import Path
 from pytriton.cli.app import App
 from pytriton.cli.sources import Sources, read_sources_afresh, signature_of, without
 from pytriton.exceptions import PyTritonError, PyTritonRuntimeError
-from pytriton.server_session import ModelChanges
+from pytriton.models.changes import ModelChanges
 from pytriton.triton import Triton, TritonBase, TritonConfig
 from pytriton.utils.console import tell
 

@@ -1,4 +1,4 @@
-"""A model that says itself what it takes and gives, so that nothing but its name is left to say."""
+"""The definition of a model: an inference callable with its inputs, outputs and settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Describes a bound model: what `Triton.models` returns."""
+"""The descriptions of bound models that `Triton.models` returns."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Model instances that another package opens: their inference callable exists while the model is loaded.
-
-So the package knows nothing about the machines, or the engine, by which they run.
-"""
+"""The interface of instances that another package opens when a model is loaded, such as those on other machines."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ class OpenedInstance(Protocol):
 
     @property
     def restarts(self) -> int:
-        """How often it was started again."""
+        """Number of restarts so far."""
 
     def wait_until_loaded(self) -> InferenceCallable:
         """Waits until it can serve.
@@ -44,7 +41,7 @@ class OpenedInstance(Protocol):
 
 
 class InstanceOpener(abc.ABC):
-    """All that opening an instance needs, captured in `Triton.bind`. Equal ones stand for the same instance."""
+    """Opens an instance, from what `Triton.bind` has captured. Equal openers stand for the same instance."""
 
     @abc.abstractmethod
     def open(self, siblings: Sequence[OpenedInstance]) -> OpenedInstance:

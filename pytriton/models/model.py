@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import itertools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pytriton.decorators.ordering import check_infer_func
-from pytriton.decorators.parameters import check_parameters
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.model_spec import ModelSpec
-from pytriton.models.external_instance import ExternalInstance, InstanceOpener, OpenedInstance
-from pytriton.models.opened_worker import OpenedWorker
-from pytriton.process.instance import FactoryInstance, ProcessInstance
-from pytriton.process.spec import ProcessSpec
-from pytriton.process.supervisor import WorkerSupervisor
+from pytriton.models.instance_source import Opening, source_of
+from pytriton.models.instance_worker import InstanceWorker, LocalWorker
+from pytriton.process.instance import FactoryInstance
 from pytriton.proxy.registry import Registry
 from pytriton.proxy.tensors.signature import Signature
-from pytriton.proxy.worker.execution_mode import check_callable
 from pytriton.proxy.worker.threads import EventLoop
-from pytriton.proxy.worker.worker import ENDED, InferenceCallable, Worker
+from pytriton.proxy.worker.worker import ENDED, InferenceCallable
 
 _numbers = itertools.count(1)
 
@@ -43,31 +37,18 @@ class BoundModel:
 
     def __init__(self, spec: ModelSpec, infer_funcs: Sequence[InferenceCallable | FactoryInstance]) -> None:
         """Checks the callables; `open` creates their workers."""
-        self._sources: list[InferenceCallable | ProcessSpec | InstanceOpener] = []
-        for number, infer_func in enumerate(infer_funcs):
-            if isinstance(infer_func, ProcessInstance):
-                self._sources.append(ProcessSpec.of(infer_func, spec, number))
-                continue
-            if isinstance(infer_func, ExternalInstance):
-                self._sources.append(infer_func.prepare(spec, number))
-                continue
-            check_callable(infer_func, spec)
-            assert not isinstance(infer_func, FactoryInstance)
-            check_infer_func(infer_func, spec)
-            check_parameters(infer_func, spec)
-            self._sources.append(infer_func)
+        self._sources = [source_of(infer_func, spec, number) for number, infer_func in enumerate(infer_funcs)]
         self.spec = spec
         self.cached = spec.config.response_cache
         """Whether Triton may use its response cache."""
         self._binding = f"{spec.name}-{spec.version}-{next(_numbers)}"
-        self._workers: list[Worker | WorkerSupervisor | OpenedWorker] = []
+        self._workers: list[InstanceWorker] = []
         self._loop: EventLoop | None = None
 
     def is_same(self, other: BoundModel) -> bool:
         """Returns whether another model has the same specification, and the very same inference callables."""
         return self.spec == other.spec and all(
-            one is another or (isinstance(one, ProcessSpec | InstanceOpener) and one == another)
-            for one, another in zip(self._sources, other._sources, strict=True)
+            one.is_same(another) for one, another in zip(self._sources, other._sources, strict=True)
         )
 
     @property
@@ -78,13 +59,7 @@ class BoundModel:
     @property
     def description(self) -> str:
         """The docstring of the first inference callable; empty if it has none."""
-        source = self._sources[0]
-        if isinstance(source, ProcessSpec | InstanceOpener):
-            return ""
-        function = inspect.unwrap(source)
-        if not inspect.isroutine(function):
-            function = type(function).__call__  # of an instance, whose class describes something else
-        return inspect.cleandoc(function.__doc__ or "")
+        return self._sources[0].description
 
     @property
     def instances(self) -> int:
@@ -93,8 +68,8 @@ class BoundModel:
 
     @property
     def restarts(self) -> int:
-        """How often its instances outside of this process were restarted."""
-        return sum(worker.restarts for worker in self._workers if not isinstance(worker, Worker))
+        """Number of restarts of its instances in other processes."""
+        return sum(worker.restarts for worker in self._workers)
 
     @property
     def connections(self) -> int:
@@ -122,22 +97,15 @@ class BoundModel:
         name = self.spec.name
         self._loop = EventLoop(f"pytriton-loop-{name}")
         create = functools.partial(
-            Worker,
+            LocalWorker,
             signature=Signature(self.spec),
             on_unrecoverable=on_unrecoverable,
             loop=self._loop,
             on_hang=None if on_hang is None else functools.partial(on_hang, name),
         )
-        opened: list[OpenedInstance] = []
+        opening = Opening(name, folder, create, on_unrecoverable)
         for source in self._sources:
-            if isinstance(source, ProcessSpec):
-                self._workers.append(WorkerSupervisor(source, folder, on_unrecoverable))
-            elif isinstance(source, InstanceOpener):
-                instance = source.open(tuple(opened))
-                opened.append(instance)
-                self._workers.append(OpenedWorker(instance, create, name))
-            else:
-                self._workers.append(create(source))
+            self._workers.append(source.open(opening))
 
     def wait_until_loaded(self) -> None:
         """Waits until the inference callables of other processes have been created.
@@ -146,13 +114,11 @@ class BoundModel:
             PyTritonInvalidOperationError: One could not be created.
         """
         for worker in self._workers:
-            if not isinstance(worker, Worker):
-                worker.wait_until_loaded()
+            worker.wait_until_loaded()
 
     def register(self, registry: Registry) -> None:
         """Adds the workers, which have to be loaded, to the registry."""
-        workers = [worker.worker if isinstance(worker, OpenedWorker) else worker for worker in self._workers]
-        registry.add(self._binding, workers)
+        registry.add(self._binding, [worker.admitting for worker in self._workers])
 
     def unregister(self, registry: Registry) -> None:
         """Removes the workers from the registry, so that no more instances are admitted."""
@@ -197,13 +163,12 @@ class BoundModel:
             deadline: The ``time.monotonic()`` until which running callables may finish.
         """
         for worker in self._workers:
-            if isinstance(worker, WorkerSupervisor):
-                worker.stop()
+            worker.stop()
         for worker in self._workers:
             worker.close(max(0.0, deadline - time.monotonic()))
         for worker in self._workers:
-            if isinstance(worker, OpenedWorker):
-                worker.join(deadline)
+            worker.join(deadline)
         self._workers = []
         if self._loop is not None:
             self._loop.stop()
+            self._loop.join(max(0.0, deadline - time.monotonic()))

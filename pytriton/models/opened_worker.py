@@ -1,4 +1,4 @@
-"""The worker of an opened instance, which lives as long as the instance is needed."""
+"""Serves an instance that another package has opened, for as long as it is needed."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class OpenedWorker:
         self._retiring: threading.Thread | None = None
 
     @property
-    def worker(self) -> Worker:
-        """The worker, once the instance is loaded."""
+    def admitting(self) -> Worker:
+        """See `InstanceWorker`."""
         assert self._worker is not None
         return self._worker
 
     @property
     def restarts(self) -> int:
-        """How often the instance was started again."""
+        """Number of restarts of the instance."""
         return self._opened.restarts
 
     def wait_until_loaded(self) -> None:
@@ -72,6 +72,9 @@ class OpenedWorker:
         """Ends coroutines and streams in flight, and sends the clients the reason."""
         if self._worker is not None:
             self._worker.end_streams(reason)
+
+    def stop(self) -> None:
+        """Does nothing: the instance serves running calls until `close`."""
 
     def close(self, timeout_s: float) -> None:
         """Closes the worker, and tells the instance to stop.

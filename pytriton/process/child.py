@@ -1,4 +1,4 @@
-"""A worker process, as its supervisor sees it."""
+"""The supervisor's side of a worker process: starts it, exchanges commands with it, relays its output."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What is sent to where a factory creates its inference callable: the model, the factory and its arguments."""
+"""The pickled payload from which another process creates an inference callable: model, factory and arguments."""
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,26 @@ from pytriton.model_config.model_spec import ModelSpec
 from pytriton.process.instance import FactoryInstance
 from pytriton.process.pickling import pickled
 from pytriton.proxy.worker.execution_mode import check_callable
+
+
+@dataclasses.dataclass(frozen=True)
+class FactorySpec:
+    """Specification of an instance that a factory creates elsewhere, captured in `Triton.bind`.
+
+    Attributes:
+        model: The model.
+        number: The index of the instance, from 0.
+        payload: The model, the factory and its arguments, pickled.
+    """
+
+    model: ModelSpec
+    number: int
+    payload: bytes
+
+    @property
+    def name(self) -> str:
+        """Names the instance in messages."""
+        return f"model {self.model.name!r} (instance {self.number})"
 
 
 def payload_of(instance: FactoryInstance, spec: ModelSpec, number: int, place: str) -> bytes:

@@ -10,25 +10,19 @@ from pathlib import Path
 
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.process.instance import ProcessInstance
-from pytriton.process.payload import payload_of
+from pytriton.process.payload import FactorySpec, payload_of
 
 
 @dataclasses.dataclass(frozen=True)
-class ProcessSpec:
+class ProcessSpec(FactorySpec):
     """Specification of an instance's process, captured in `Triton.bind`: all that starting and restarting it needs.
 
     Attributes:
-        model: The model.
-        number: The index of the instance, from 0.
-        payload: The spec, the factory and its arguments, pickled.
         import_path: The process's ``sys.path``.
         environment: The process's environment variables.
         folder: Its working directory.
     """
 
-    model: ModelSpec
-    number: int
-    payload: bytes
     import_path: tuple[str, ...]
     environment: Mapping[str, str]
     folder: Path
@@ -43,8 +37,3 @@ class ProcessSpec:
         payload = payload_of(instance, spec, number, "process")
         environment = {**os.environ, **instance.env}
         return cls(spec, number, payload, tuple(sys.path), environment, Path.cwd())
-
-    @property
-    def name(self) -> str:
-        """Names the instance in messages."""
-        return f"model {self.model.name!r} (instance {self.number})"

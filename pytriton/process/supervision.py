@@ -1,4 +1,4 @@
-"""The policy by which worker processes are restarted.
+"""Supervision of worker processes and actors: restarts them, with back-off, when they end.
 
 The server's backend restarts the processes of models of a repository by the same policy: its build generates
 ``python_models/supervision_policy.h`` from the same file.
@@ -7,10 +7,17 @@ The server's backend restarts the processes of models of a repository by the sam
 from __future__ import annotations
 
 import json
+import logging
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pytriton.utils.back_off import BackOff
+from pytriton.utils.console import log_safely
+
+LOGGER = logging.getLogger(__name__)
 
 _POLICY: dict[str, Any] = json.loads(Path(__file__).with_name("supervision.json").read_text())
 
@@ -25,7 +32,15 @@ RESTARTING: str = _POLICY["restarting"]
 
 
 class RestartDelays:
-    """The delays before restarts in a row."""
+    """The delays before restarts in a row.
+
+    Examples:
+        >>> delays = RestartDelays()
+        >>> [delays.after(lived_s=1.0) for _ in range(3)]
+        [0.0, 0.1, 0.2]
+        >>> delays.after(lived_s=3600.0)
+        0.0
+    """
 
     def __init__(self) -> None:
         self._failures = 0
@@ -39,6 +54,64 @@ class RestartDelays:
         return delay_s
 
 
-def restarting_in(delay_s: float) -> str:
-    """Describes a restart after a delay, for the log."""
-    return f"restarting in {delay_s:g} s" if delay_s else "restarting"
+class RestartLoop:
+    """Runs something in a thread, again and again, until it is closed or the first run ends before it has loaded.
+
+    Args:
+        name: What runs, in messages: ``"worker process of model 'm' (instance 0)"``.
+        thread_name: The name of the thread.
+        live: Runs it once; sets `settled` as soon as it has loaded. Returns how it ended, in words, and whether it had
+            loaded.
+        on_end: Called after each run with what ``live`` returned and whether that was the last run.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        thread_name: str,
+        live: Callable[[], tuple[str, bool]],
+        on_end: Callable[[str, bool, bool], None],
+    ) -> None:
+        self.restarts = 0
+        """Number of restarts so far."""
+        self.closing = threading.Event()
+        """Set when it is no longer needed."""
+        self.settled = threading.Event()
+        """Set once the first run has loaded, or has ended before."""
+        self._name = name
+        self._live = live
+        self._on_end = on_end
+        self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self._thread.start()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs, or will run again."""
+        return self._thread.is_alive()
+
+    def join(self, timeout_s: float | None = None) -> None:
+        """Waits for the end of the last run.
+
+        Args:
+            timeout_s: How long to wait; None is for ever.
+        """
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        delays = RestartDelays()
+        while not self.closing.is_set():
+            start = time.monotonic()
+            how, has_loaded = self._live()
+            if self.closing.is_set() or not self.settled.is_set():
+                self._on_end(how, has_loaded, True)
+                self.settled.set()
+                return
+            delay_s = delays.after(time.monotonic() - start)
+            self.restarts += 1
+            restarting = f"restarting in {delay_s:g} s" if delay_s else "restarting"
+            log_safely(LOGGER, logging.ERROR, "%s %s; %s", self._name, how, restarting)
+            self._on_end(how, has_loaded, False)
+            self.closing.wait(delay_s)

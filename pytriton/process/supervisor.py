@@ -13,11 +13,10 @@ from pathlib import Path
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecoverableError
 from pytriton.process.child import ChildProcess
 from pytriton.process.spec import ProcessSpec
-from pytriton.process.supervision import RESTARTING, RestartDelays, restarting_in
+from pytriton.process.supervision import RESTARTING, RestartLoop
 from pytriton.proxy.registry import AdmissionStatus
 from pytriton.proxy.wire.control import Command, CommandMessage, CommandReply
 from pytriton.proxy.wire.registration import AdmissionMessage
-from pytriton.utils.console import log_safely
 
 LOGGER = logging.getLogger(__name__)
 
@@ -52,16 +51,15 @@ class WorkerSupervisor:
         self._load_error = ""  # the factory's error, from the process
         self._failure = ""  # why there is no process
         self._is_awaited = False  # by an instance, which then gets the failure; later ones wait, too
-        self._restarts = 0
-        self._closing = threading.Event()
-        self._settled = threading.Event()  # the first process has loaded, or failed
-        self._thread = threading.Thread(target=self._run, name=f"pytriton-process-{spec.model.name}", daemon=True)
-        self._thread.start()
+        self._loop = RestartLoop(
+            f"worker process of {spec.name}", f"pytriton-process-{spec.model.name}", self._live, self._note_end
+        )
+        self._loop.start()
 
     @property
     def restarts(self) -> int:
-        """How often the process was started again."""
-        return self._restarts
+        """Number of restarts of the process."""
+        return self._loop.restarts
 
     def wait_until_loaded(self) -> None:
         """Waits until the inference callable has been created.
@@ -69,7 +67,7 @@ class WorkerSupervisor:
         Raises:
             PyTritonInvalidOperationError: It could not be created.
         """
-        self._settled.wait()
+        self._loop.settled.wait()
         if self._failure:
             raise PyTritonInvalidOperationError(f"The process of {self._spec.name} {self._failure}")
 
@@ -81,7 +79,7 @@ class WorkerSupervisor:
             self._is_awaited = admission is None and not failure
         if admission is not None and child is not None:
             child.send(CommandMessage(Command.ISSUE_TICKET), self._take_admission)  # for the next instance
-            return AdmissionStatus(admission, self._restarts)
+            return AdmissionStatus(admission, self._loop.restarts)
         if failure:
             return AdmissionStatus(None, reason=f"its process {failure}")
         return AdmissionStatus(None, reason=RESTARTING, waiting=True)
@@ -89,8 +87,8 @@ class WorkerSupervisor:
     @property
     def connections(self) -> int:
         """Number of connected model instances, as far as is known."""
-        if self._closing.is_set():
-            return int(self._thread.is_alive())
+        if self._loop.closing.is_set():
+            return int(self._loop.is_alive)
         status = self._refresh()
         return status.connections if status is not None else int(self._is_loaded)
 
@@ -104,7 +102,7 @@ class WorkerSupervisor:
     def retire(self) -> None:
         """Stops the process once no model instance is connected."""
         with self._lock:
-            self._closing.set()
+            self._loop.closing.set()
             child = self._child if self._is_loaded else None
         if child is not None:
             child.send(CommandMessage(Command.RETIRE), self._check)
@@ -119,7 +117,7 @@ class WorkerSupervisor:
     def stop(self) -> None:
         """Tells the process to stop, without waiting."""
         with self._lock:
-            self._closing.set()
+            self._loop.closing.set()
             child, is_loaded = self._child, self._is_loaded
         if child is None:
             return
@@ -134,30 +132,19 @@ class WorkerSupervisor:
         Args:
             timeout_s: How long to wait.
         """
-        self._thread.join(max(timeout_s, _GRACE_S))
+        self._loop.join(max(timeout_s, _GRACE_S))
         with self._lock:
             child = self._child
         if child is not None:
             child.kill()
-        self._thread.join()
+        self._loop.join()
 
-    def _run(self) -> None:
-        delays = RestartDelays()
-        while not self._closing.is_set():
-            start = time.monotonic()
-            how, was_loaded = self._live()
-            if self._closing.is_set() or not self._settled.is_set():
-                self._failure = "" if was_loaded else how
-                self._settled.set()
-                return
-            delay_s = delays.after(time.monotonic() - start)
-            self._restarts += 1
-            message = "worker process of %s %s; %s"
-            log_safely(LOGGER, logging.ERROR, message, self._spec.name, how, restarting_in(delay_s))
+    def _note_end(self, how: str, was_loaded: bool, is_last: bool) -> None:
+        with self._lock:
             if not was_loaded:
-                with self._lock:
-                    self._failure = how
-            self._closing.wait(delay_s)
+                self._failure = how
+            elif is_last:
+                self._failure = ""
 
     def _live(self) -> tuple[str, bool]:
         """Runs the process once; returns how it ended, and whether it had created its inference callable."""
@@ -166,7 +153,7 @@ class WorkerSupervisor:
         try:
             folder.mkdir(mode=0o700)
             with self._lock:
-                if self._closing.is_set():
+                if self._loop.closing.is_set():
                     return "is no longer needed", False
                 child = self._child = ChildProcess(self._spec)
         except Exception as error:  # an error of the system, or of a path or variable in the specification
@@ -198,8 +185,8 @@ class WorkerSupervisor:
             return
         with self._lock:
             self._is_loaded = True
-            is_closing = self._closing.is_set()
-        self._settled.set()
+            is_closing = self._loop.closing.is_set()
+        self._loop.settled.set()
         if is_closing:
             child.kill()
         child.send(CommandMessage(Command.ISSUE_TICKET), self._take_admission)

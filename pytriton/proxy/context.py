@@ -1,4 +1,4 @@
-"""The Triton context: what an inference callable can use of the server during a call."""
+"""The Triton context, through which an inference callable uses the server during a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registry, in which model instances look up their worker.
+"""The registry, where model instances look up their workers.
 
 Its client is ``backend/model_instance/registry_client.h``. An instance sends a request over ZeroMQ, then connects to
 the worker's socket with the ticket that it got.
@@ -84,7 +84,7 @@ class Registry:
         """The ZeroMQ endpoint for model instances."""
         self._listener = WorkerListener(folder / "workers")
         self.services = ServiceListener(folder / "controller")
-        """Where the server opens the controller's own service channel."""
+        """Listens for the server's connection that becomes the controller's own service channel."""
         self._context = zmq.Context()
         self._requests = self._context.socket(zmq.REP)
         self._requests.linger = 0
@@ -197,4 +197,4 @@ def _position(instance: str) -> int:
 
 
 class _RefusedError(Exception):
-    """A model instance is not admitted."""
+    """Raised when a model instance is refused."""

@@ -1,4 +1,4 @@
-"""A model's configuration, while ``auto_complete_config`` completes it."""
+"""The model configuration that ``auto_complete_config`` completes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triton's datatypes as NumPy has them."""
+"""Conversions between the datatypes of Triton and of NumPy."""
 
 from __future__ import annotations
 

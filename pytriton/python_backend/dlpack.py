@@ -17,7 +17,7 @@ _HOST_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
 
 
 class _Capsule:
-    """A capsule as an object that NumPy takes one from."""
+    """Presents a DLPack capsule as an object that NumPy can import."""
 
     def __init__(self, capsule: Any) -> None:
         self.capsule = capsule
@@ -31,7 +31,7 @@ class _Capsule:
 
 
 class _Writable:
-    """An array as one that may be written to, which NumPy does not make of capsules that do not say whether it may."""
+    """Presents an array as writable: NumPy takes a capsule that does not say so as read-only."""
 
     def __init__(self, array: Array) -> None:
         interface = array.__array_interface__

@@ -7,7 +7,7 @@ from pytriton.python_backend.texts import text_of
 
 
 class TritonError:
-    """Why a request failed: the error of an `InferenceResponse`.
+    """The error of an `InferenceResponse`, with its message and code.
 
     Args:
         message: The message for the client.
@@ -53,7 +53,7 @@ class TritonError:
 
 
 class TritonModelException(Exception):  # noqa: N818  (the name that models know)
-    """Raised by a model whose call has failed, and by this module where it is asked for what cannot be done."""
+    """An error of a model, or of an invalid call of `pb_utils`."""
 
     def __str__(self) -> str:
         message = self.args[0] if len(self.args) == 1 else None

@@ -6,13 +6,14 @@ import gc
 import inspect
 import queue
 import sys
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Sequence
 from typing import Any
 
 from pytriton.exceptions import PyTritonInvalidRequestError
 from pytriton.proxy.tensors.batch import BatchRequest
 from pytriton.proxy.tensors.failure import RequestError, Rescheduled, failure_of
 from pytriton.proxy.tensors.signature import Signature
+from pytriton.proxy.worker.coroutines import WrappingAwaitable
 from pytriton.python_backend.errors import TritonError, TritonModelException
 from pytriton.python_backend.outputs import DeclaredOutputs
 from pytriton.python_backend.response import InferenceResponse
@@ -149,14 +150,14 @@ class Sequential:
     def __init__(self, model: ServedModel) -> None:
         self._model = model
 
-    def __call__(self, requests: Sequence[BatchRequest]) -> list[Any] | Coroutine[Any, Any, list[Any]]:
+    def __call__(self, requests: Sequence[BatchRequest]) -> list[Any] | Awaitable[list[Any]]:
         """Calls ``execute`` with a batch; if it returns an awaitable, the worker waits for that on its event loop."""
         served = self._model.requests(requests)
         senders = Senders(self._model, served)
         try:
             returned = self._model.execute(list(served))
             if type(returned) is not list and inspect.isawaitable(returned):
-                return self._await(returned, served, senders)
+                return WrappingAwaitable(self._await(returned, served, senders), returned)
             items = self._model.items(returned, served)
         except BaseException as error:
             raise self._model.error_of(error) from None
@@ -245,13 +246,13 @@ class Deferred:
 
     def __call__(
         self, requests: Sequence[BatchRequest], respond: Respond
-    ) -> list[Any] | Coroutine[Any, Any, list[Any] | None] | None:
+    ) -> list[Any] | Awaitable[list[Any] | None] | None:
         """Calls ``execute`` with a batch; if it returns an awaitable, the worker awaits that on its event loop."""
         served = self._model.requests(requests, respond)
         try:
             returned = self._model.execute(list(served))
             if returned is not None and inspect.isawaitable(returned):
-                return self._await(returned, served)
+                return WrappingAwaitable(self._await(returned, served), returned)
             return self._model.deferred_items(returned, served)
         except BaseException as error:
             raise self._model.error_of(error) from None

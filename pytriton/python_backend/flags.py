@@ -1,4 +1,4 @@
-"""Numbers that requests and responses are marked with, and kinds of memory."""
+"""Flags of requests and responses, and kinds of memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TRITONSERVER_MEMORY_GPU = 2
 
 
 class PreferredMemory(NamedTuple):
-    """Whether the outputs of a called model stay in the memory of a GPU, if it has them there, and of which GPU."""
+    """The memory for the outputs of a called model: a GPU's, which they may stay in, or the host's."""
 
     type: int
     device_id: int = 0

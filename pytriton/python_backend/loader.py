@@ -114,7 +114,7 @@ def _absolute(path: str) -> str:
 
 
 def _set_event_loop() -> Any:
-    """Creates the event loop that runs the model, which finds it by ``asyncio.get_event_loop()`` in its start, too."""
+    """Creates the model's event loop, which ``asyncio.get_event_loop()`` returns from the model's start on."""
     import asyncio
 
     loop = asyncio.new_event_loop()

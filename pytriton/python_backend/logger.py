@@ -48,22 +48,22 @@ class Logger:
 
     @staticmethod
     def log_info(message: str) -> None:
-        """Writes a line that informs."""
+        """Writes an informational message."""
         _write(Logger.INFO, message, sys._getframe(1))
 
     @staticmethod
     def log_warn(message: str) -> None:
-        """Writes a line that warns."""
+        """Writes a warning."""
         _write(Logger.WARNING, message, sys._getframe(1))
 
     @staticmethod
     def log_error(message: str) -> None:
-        """Writes a line about an error."""
+        """Writes an error message."""
         _write(Logger.ERROR, message, sys._getframe(1))
 
     @staticmethod
     def log_verbose(message: str) -> None:
-        """Writes a line that few want to read."""
+        """Writes a verbose message."""
         _write(Logger.VERBOSE, message, sys._getframe(1))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from pytriton.python_backend.errors import TritonModelException
 
 TIMEOUT_S = 5.0
-"""How long a check may take, as in Triton's Python backend."""
+"""Time limit of a check, as in Triton's Python backend."""
 
 
 class ReadinessCheck:

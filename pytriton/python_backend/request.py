@@ -33,7 +33,7 @@ class InferenceRequest:
         correlation_id: The sequence that the request belongs to, a number or a string; 0 and "" are none.
         model_version: The version; -1 lets the server choose.
         flags: The sum of ``TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`` and ``…_SEQUENCE_END``.
-        timeout: In microseconds; 0 is none.
+        timeout: In microseconds; 0 for none.
         preferred_memory: Whether outputs that the model has in the memory of a GPU stay there; by default, they are
             copied to memory.
         trace: What ``request.trace()`` returns: the request belongs to that trace. By default, it belongs to the
@@ -114,7 +114,7 @@ class InferenceRequest:
         self._flags = flags
 
     def timeout(self) -> int:
-        """Returns the timeout in microseconds; 0 is none."""
+        """Returns the timeout in microseconds; 0 for none."""
         return self._timeout
 
     def parameters(self) -> str:

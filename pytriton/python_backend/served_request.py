@@ -1,4 +1,4 @@
-"""Requests that a model of a repository is to serve."""
+"""The requests that ``execute`` gets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The server that this process serves a model of."""
+"""Access to the server whose model this process serves."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The tritonserver subprocess: its flags, its start, its watch, its end."""
+"""The tritonserver subprocess: its settings, start, supervision and end."""

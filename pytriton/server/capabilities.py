@@ -1,4 +1,4 @@
-"""The flags that a server has, asked of its executable: they differ from version to version."""
+"""Queries a server's executable for its flags, which differ from version to version."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NEWER_FIELDS = (
 
 
 def flags_of(files: ServerFiles) -> frozenset[str]:
-    """Returns the names of a server's flags, without dashes; asks each executable once.
+    """Returns the names of a server's flags, without dashes; runs each executable once.
 
     They are empty if it does not say.
     """

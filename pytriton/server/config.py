@@ -26,7 +26,7 @@ _LIST_ITEM = re.compile(r"(?P<field>.+)_(?P<index>\d+)")
 
 
 def _own() -> Any:
-    """A field for this package, which the server does not know."""
+    """Declares a field that this package reads, and that is no flag of the server."""
     return dataclasses.field(default=None, metadata={"own": True})
 
 

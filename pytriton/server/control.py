@@ -286,7 +286,7 @@ def address_of_url(url: str) -> tuple[str, int]:
     """Returns host and port of the server at a URL.
 
     Raises:
-        PyTritonBadParameterError: It is none, see `control_of_url`.
+        PyTritonBadParameterError: It is invalid, see `control_of_url`.
     """
     _, host, port = _parts(url)
     return host, port
@@ -296,7 +296,7 @@ def check_url(url: str) -> None:
     """Checks a URL for `control_of_url`.
 
     Raises:
-        PyTritonBadParameterError: It is none.
+        PyTritonBadParameterError: It is invalid.
     """
     _parts(url)
 

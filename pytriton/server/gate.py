@@ -21,7 +21,7 @@ _COUNT = struct.Struct("<Q")
 
 
 class GateState(enum.IntEnum):
-    """What the server tells its clients."""
+    """The readiness that the server reports to its clients."""
 
     SERVING = 0
     """Ready, if its models are."""
@@ -70,7 +70,7 @@ class Gate:
 
     @property
     def state(self) -> GateState:
-        """What the server tells its clients."""
+        """The readiness that the server reports to its clients."""
         return GateState(self._memory[0])
 
     def open(self) -> None:
@@ -78,7 +78,7 @@ class Gate:
         self._advance(GateState.SERVING, since=GateState.STARTING)
 
     def drain(self) -> None:
-        """Lets the server say from now on that it is not ready, if it has said so."""
+        """Lets the server say from now on that it is not ready, if it was ready before."""
         self._advance(GateState.DRAINING, since=GateState.SERVING)
 
     def close(self) -> None:
@@ -89,7 +89,7 @@ class Gate:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Has the server say meanwhile that it is not ready: it is started again, without its models."""
+        """Has the server say that it is not ready within the block, in which it is restarted and gets its models."""
         with self._lock:
             self._is_held = True
             self._show()

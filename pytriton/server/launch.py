@@ -1,4 +1,4 @@
-"""What the server is launched with: its command line and its environment."""
+"""The command line and the environment variables of the server."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class LocalServer:
         self._end_tracing = _trace(self.config.trace_config)
 
     def start(self, bound: Sequence[str] | None = None, *, tolerant: bool = False) -> None:
-        """Starts the process; it gets ready in the background.
+        """Starts the process, which becomes ready in the background.
 
         Args:
             bound: Models that the server itself loads before it is ready.
@@ -189,12 +189,12 @@ class LocalServer:
 
     @property
     def restarts(self) -> int:
-        """How often the server was started again."""
+        """Number of restarts of the server."""
         return self._policy.restarts
 
     @property
     def is_restarted(self) -> bool:
-        """Whether the server is started again when it ends by itself."""
+        """Whether the server is restarted when it exits unexpectedly."""
         return self._restarts
 
     def wait_for_end(self) -> bool:
@@ -211,7 +211,7 @@ class LocalServer:
         return not self.control.is_live() and self.process.wait(_NOTICED_S)
 
     def restart(self, deploy: Callable[[], Sequence[str]]) -> bool:
-        """Starts the server again, after it ended by itself.
+        """Restarts the server after it exited unexpectedly.
 
         Args:
             deploy: Writes the bound models to the repository, and returns their names.
@@ -440,7 +440,7 @@ def _host(address: str | None) -> str:
 
 
 def _trace(trace_config: list[str] | None) -> Callable[[], None]:
-    """Has inference callables make spans where the server does; returns a function that ends it."""
+    """Enables spans of inference callables if the server traces; returns a function that disables them."""
     try:
         return use_trace_config(trace_config)
     except ImportError as error:

@@ -71,7 +71,7 @@ class ServerLog:
 
 
 class _Traceback:
-    """Finds the traceback below a line of the proxy backend that is not quoted.
+    """Finds an unquoted traceback below a line of the proxy backend.
 
     Older servers than the bundled one may write a message of several lines as it is; others quote it, in one line.
     """
@@ -88,7 +88,7 @@ class _Traceback:
         self._may_begin = match["file"] == _BACKEND and not match["text"].startswith('"')
 
     def level_of(self, line: str) -> int:
-        """Returns the level of a line that does not say which it has."""
+        """Returns the level of a line that names none."""
         belongs = self._is_inside or (self._may_begin and line == _TRACEBACK)
         self._is_inside = belongs and (line == _TRACEBACK or line.startswith(" "))
         self._may_begin = False

@@ -31,7 +31,7 @@ class RemoteServer:
         access_token: Its token, for the endpoints that require it.
 
     Raises:
-        PyTritonBadParameterError: The URL is none.
+        PyTritonBadParameterError: The URL is invalid.
     """
 
     is_restarted = True
@@ -192,7 +192,7 @@ class RemoteServer:
 
     @property
     def metrics_url(self) -> str | None:
-        """None: where the metrics are is not known."""
+        """None: the port of the metrics is unknown."""
         return None
 
     def exit_report(self) -> str:

@@ -1,4 +1,4 @@
-"""The policy by which a server that has ended by itself is started again."""
+"""The policy by which a server that exited unexpectedly is restarted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BACK_OFF = BackOff(first_s=0.2, max_s=5.0)
 
 
 class RestartPolicy:
-    """Decides whether and when the server is started again.
+    """Decides whether and when the server is restarted.
 
     It is started at once, unless the start before failed, too: then after a pause, each longer than the one before.
 
@@ -37,7 +37,7 @@ class RestartPolicy:
 
     def __init__(self, limit: int = DEFAULT_LIMIT) -> None:
         self.restarts = 0
-        """How often the server was started again."""
+        """Number of restarts of the server."""
         self._limit = limit
         self._times: collections.deque[float] = collections.deque()
         self._failed_starts = 0

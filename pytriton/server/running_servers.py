@@ -1,4 +1,4 @@
-"""Finds the servers that this user runs on this machine, with their tokens.
+"""Finds the running servers of this user on this machine, with their tokens.
 
 A server's address and token lie in its workspace, in a file that its owner alone can read.
 """
@@ -33,7 +33,7 @@ class RunningServer:
 
 
 def publish(server: RunningServer, workspace: pathlib.Path) -> None:
-    """Writes down where a server is, until its workspace is removed.
+    """Publishes a server's address and token until its workspace is removed.
 
     Args:
         server: The server.

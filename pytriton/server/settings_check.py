@@ -1,4 +1,4 @@
-"""Finds mistakes in the server's settings before it starts, which the server would not report clearly, or not at all.
+"""Finds mistakes in the server's settings that the server would report unclearly or ignore.
 
 Triton itself ignores a log file that it cannot open, reports an unreadable certificate as a port in use, and ignores a
 missing root certificate.

@@ -16,10 +16,10 @@ _CRITICAL = "critical"
 
 
 class Reach(enum.Enum):
-    """What somebody needs in order to try a vulnerability."""
+    """The access that an attacker needs to exploit a vulnerability."""
 
     REQUEST = "request"
-    """Nothing: whoever sends requests can try it."""
+    """No access beyond sending requests."""
 
     MODEL_REPOSITORY = "model-repository"
     """The access token, unless the endpoint ``model-repository`` is left open."""
@@ -53,7 +53,7 @@ class Vulnerability(NamedTuple):
 
 
 class KnownVulnerabilities(NamedTuple):
-    """All that is known.
+    """The list of known vulnerabilities.
 
     Attributes:
         as_of: The day on which the list was last compared with NVIDIA's.

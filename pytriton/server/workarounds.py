@@ -1,4 +1,4 @@
-"""What PyTriton does about bugs of Triton, and the version that mended each.
+"""Workarounds for bugs of Triton, each with the version that fixed the bug.
 
 A comment ``Workaround for Triton (NAME): ...`` marks the code. The C++ half learns from the environment variable
 `VARIABLE` which of them the server needs.

@@ -1,4 +1,4 @@
-"""Messages for the user of a program, whether it has configured logging or not."""
+"""Messages for the user of a program, which appear even if it has not configured logging."""
 
 from __future__ import annotations
 

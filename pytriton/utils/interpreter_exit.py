@@ -1,4 +1,4 @@
-"""What happens to threads when the interpreter exits."""
+"""Keeps threads in native code from aborting the process when the interpreter exits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of numbers that users give: a bool is none."""
+"""Checks of numbers that users give, among which a bool does not count."""
 
 from __future__ import annotations
 

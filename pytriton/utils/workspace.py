@@ -1,4 +1,4 @@
-"""The folder that PyTriton keeps its files in while it runs."""
+"""The folder for PyTriton's files at run time."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class CleanupWarning(UserWarning):
 
 
 class Workspace:
-    """The folder that PyTriton keeps its files in while it runs.
+    """The folder for PyTriton's files at run time.
 
     Files that were in the folder before stay there. Files that were added later are removed by `clean`, at the latest
     when the process ends. The next workspace in the same place removes what a killed process left behind.
@@ -106,7 +106,7 @@ class Workspace:
         return not self.exists() or all(entry.name == _OWNER_FILE for entry in self._path.iterdir())
 
     def clean(self) -> None:
-        """Removes what came into the folder since it is in use, and the folder itself if it was created then.
+        """Removes the files of this use, and the folder itself if it was created for it.
 
         Warns:
             CleanupWarning: Something could not be removed.
@@ -199,7 +199,7 @@ def _make_folder(path: pathlib.Path) -> bool:
 
 
 def _take(folder: pathlib.Path, made: bool) -> tuple[int, list[str], bool]:
-    """Lock the folder, remove what a killed owner left, and record the new owner.
+    """Locks the folder, removes what a killed owner left, and records the new owner.
 
     Returns the descriptor that holds the lock, the names that are to stay, and whether the folder itself is to go.
     """
@@ -222,7 +222,7 @@ def _take(folder: pathlib.Path, made: bool) -> tuple[int, list[str], bool]:
 
 
 def _locked(lock: int, folder: pathlib.Path) -> bool:
-    """Lock the folder; return False if the file system does not support such locks."""
+    """Locks the folder; returns False if the file system does not support such locks."""
     deadline = time.monotonic() + _SWEEP_TIMEOUT_S
     while True:
         try:

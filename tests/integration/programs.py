@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 
-from serving import HOST, free_ports_environment, wait_until
+from serving import HOST, OwnProcess, free_ports_environment, wait_until
 
 PROGRAM = pathlib.Path(sys.executable).with_name("pytriton")
 
@@ -43,7 +43,7 @@ triton.bind("Scale", scale, **TENSORS)
 )
 
 
-class Program:
+class Program(OwnProcess):
     """``pytriton run`` with a program in a folder.
 
     Args:
@@ -70,14 +70,7 @@ class Program:
             },
         )
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.process.stdout.close()
+    def _clean_up(self):
         self._home.cleanup()
 
     @property

@@ -333,7 +333,28 @@ def is_running(process):
         return False
 
 
-class Script:
+class OwnProcess:
+    """A program in a process of its own, which is killed at the end of the ``with`` block if it still runs."""
+
+    process: subprocess.Popen
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._clean_up()
+
+    def _clean_up(self):
+        """Removes what the process used."""
+
+
+class Script(OwnProcess):
     """A user's script, running in a process of its own, in a folder of its own.
 
     Args:
@@ -363,15 +384,7 @@ class Script:
             },
         )
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
+    def _clean_up(self):
         self._home.cleanup()
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
 import re
 import signal
 import sys
@@ -16,6 +15,7 @@ import cloudpickle
 import psutil
 import pytest
 from processes import ONE_BY_ONE, Multiply, bind_held, bind_pid, hold, pid_of_response, process_of, processes_of
+from random_kills import check_failures, kill_at_random
 from serving import (
     Background,
     InferenceServerException,
@@ -47,6 +47,14 @@ def served_by(client, name):
     """The process that answers, unless that ends meanwhile."""
     with contextlib.suppress(InferenceServerException):
         return pid_of_response(client, name)
+
+
+def make_again_behind_gate(folder):
+    """Makes a callable; in each process but the first, it waits until the folder has a file ``gate``."""
+    if (folder / "made").exists():
+        wait_until((folder / "gate").exists, 60)
+    (folder / "made").touch()
+    return Multiply()
 
 
 def metric(triton, name):
@@ -229,13 +237,7 @@ def test_a_process_that_cannot_be_made_again_fails_requests_with_the_reason_unti
 
 
 def test_a_request_that_waits_for_a_process_does_not_outlive_its_timeout(triton, name, tmp_path):
-    def make(path):
-        if (path / "made").exists():
-            wait_until((path / "gate").exists, 60)
-        (path / "made").touch()
-        return Multiply()
-
-    bind_pid(triton, name, ProcessInstance(make, args=[tmp_path]))
+    bind_pid(triton, name, ProcessInstance(make_again_behind_gate, args=[tmp_path]))
     process = process_of(name)
     process.kill()
     restarted(name, process)
@@ -248,13 +250,7 @@ def test_a_request_that_waits_for_a_process_does_not_outlive_its_timeout(triton,
 
 
 def test_a_model_without_a_living_process_stays_loaded(triton, name, tmp_path):
-    def make(path):
-        if (path / "made").exists():
-            wait_until((path / "gate").exists, 60)
-        (path / "made").touch()
-        return Multiply()
-
-    bind_pid(triton, name, ProcessInstance(make, args=[tmp_path]))
+    bind_pid(triton, name, ProcessInstance(make_again_behind_gate, args=[tmp_path]))
     process_of(name).kill()
     start = time.monotonic()
 
@@ -308,30 +304,14 @@ def check_random_kills(triton, name, duration_s, caplog):
 
     instances = 3
     bind_floats(triton, name, [ProcessInstance(make)] * instances, config=ModelConfig(max_batch_size=4))
-    done = threading.Event()
-    loads = [Load(lambda number: send_floats(triton, name, [number]), done) for _ in range(6)]
-    seeded, killed = random.Random(1), 0
-    end = time.monotonic() + duration_s
-    while time.monotonic() < end:
-        time.sleep(seeded.uniform(0.05, 1.0))
-        processes = processes_of(name)
-        if processes:
-            seeded.choice(list(processes.values())).kill()
-            killed += 1
-    done.set()
-    for load in loads:
-        load.join(60)
-        assert not load.is_alive()
+    sends = [lambda number: send_floats(triton, name, [number])] * 6
+    responses, victims = kill_at_random(sends, lambda: list(processes_of(name).values()), duration_s)
 
-    responses = [response for load in loads for response in load.responses]
-    failed = [response for _, response in responses if isinstance(response, str)]
     assert all(response == [2 * number] for number, response in responses if not isinstance(response, str))
-    assert len(failed) < len(responses) / 2
-    for response in failed:
-        assert re.fullmatch(f"model '{name}'(:| has no worker:) .*(gone|process).*", response), response
+    check_failures(responses, f"^model '{name}'(:| has no worker:) .*(gone|process)")
     wait_until(lambda: len(processes_of(name)) == instances, 30)
     wait_until(lambda: all_serve(triton, name, instances), 30)
-    assert len([line for line in caplog.messages if "was killed by SIGKILL" in line and name in line]) == killed
+    assert len([line for line in caplog.messages if "was killed by SIGKILL" in line and name in line]) == len(victims)
     assert request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 200
 
 

@@ -103,13 +103,13 @@ def test_a_server_for_another_machine_is_told(tmp_path):
         triton.run()
 
 
-def send_request(triton, *question):
+def send_request(triton, *frames):
     """Asks the registry as a backend does."""
     with zmq.Context() as context, context.socket(zmq.REQ) as socket:
         socket.setsockopt(zmq.RCVTIMEO, 5000)
         socket.setsockopt(zmq.LINGER, 0)
         socket.connect(f"ipc://{triton._session.workspace.path}/sockets/registry")
-        socket.send_multipart(question)
+        socket.send_multipart(frames)
         return socket.recv_multipart()
 
 
@@ -133,7 +133,7 @@ def test_a_backend_of_another_version_is_refused_with_both_versions(own_triton):
 
 
 @pytest.mark.parametrize(
-    "question",
+    "frames",
     [
         [b"hello"],
         [b"", b"", b""],
@@ -142,8 +142,8 @@ def test_a_backend_of_another_version_is_refused_with_both_versions(own_triton):
         [b"pytriton", b"\xff", b""],
     ],
 )
-def test_nonsense_is_refused_and_the_registry_goes_on(own_triton, question):
-    assert send_request(own_triton, *question)[0] == b"refused"
+def test_nonsense_is_refused_and_the_registry_goes_on(own_triton, frames):
+    assert send_request(own_triton, *frames)[0] == b"refused"
 
     bind_floats(own_triton, "another", double)
     assert send_floats(own_triton, "another", [1]) == [2]

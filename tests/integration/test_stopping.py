@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import _thread
+import asyncio
 import logging
 import pathlib
 import signal
 import subprocess
 import sysconfig
+import threading
 import time
 
 import numpy as np
@@ -116,6 +118,30 @@ class _At:
 
     def __init__(self, config):
         self.config = config
+
+
+def test_background_tasks_of_a_callable_clean_up_before_stop_returns():
+    cleaned, tasks = threading.Event(), []
+
+    async def wait(begun):
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.2)
+            cleaned.set()
+
+    async def infer(requests):
+        begun = asyncio.Event()
+        tasks.append(asyncio.create_task(wait(begun)))
+        await begun.wait()
+        return [{"y": request["x"]} for request in requests]
+
+    with running_triton() as triton:
+        bind_floats(triton, "background", infer)
+        assert send_floats(triton, "background", [1]) == [1]
+        triton.stop()
+        assert cleaned.is_set()
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])

@@ -22,8 +22,8 @@ from pytriton.process import ProcessInstance
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-PATIENCE_S = 0.3
-WATCHED = ModelConfig(watchdog_secs=PATIENCE_S)
+WATCHDOG_S = 0.3
+WATCHED = ModelConfig(watchdog_secs=WATCHDOG_S)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_a_model_is_ready_once_the_last_of_the_calls_that_hang_has_ended(triton,
 
 def test_calls_that_are_quick_are_not_reported(triton, name, caplog):
     bind_floats(triton, name, lambda requests: [{"y": request["x"]} for request in requests], config=WATCHED)
-    end = time.monotonic() + 3 * PATIENCE_S
+    end = time.monotonic() + 3 * WATCHDOG_S
     while time.monotonic() < end:
         assert send_floats(triton, name, [1]) == [1]
     assert is_model_ready(triton, name)
@@ -131,10 +131,10 @@ def test_calls_that_are_quick_are_not_reported(triton, name, caplog):
 def test_a_stream_that_takes_its_steps_in_time_is_not_reported(triton, name, caplog):
     async def numbers(requests):
         for number in range(6):
-            await asyncio.sleep(PATIENCE_S / 3)
+            await asyncio.sleep(WATCHDOG_S / 3)
             yield responses(requests, number)
 
-    config = ModelConfig(decoupled=True, watchdog_secs=PATIENCE_S)
+    config = ModelConfig(decoupled=True, watchdog_secs=WATCHDOG_S)
     bind_floats(triton, name, numbers, config=config)
     assert stream_numbers(triton, name) == 6
     assert "has taken more than" not in caplog.text
@@ -153,7 +153,7 @@ def test_a_stream_that_goes_on_hangs_no_more(triton, name):
             await asyncio.sleep(0.01)
             yield responses(requests, 2)
 
-    bind_floats(triton, name, numbers, config=ModelConfig(decoupled=True, watchdog_secs=PATIENCE_S))
+    bind_floats(triton, name, numbers, config=ModelConfig(decoupled=True, watchdog_secs=WATCHDOG_S))
     request = Background(lambda: stream_numbers(triton, name))
     for gate in gates:
         wait_until(lambda: not is_model_ready(triton, name))
@@ -192,7 +192,7 @@ def test_without_a_watchdog_nothing_is_reported(triton, name, caplog):
     hanging = Hanging()
     bind_floats(triton, name, hanging.function)
     request = Background(lambda: send_floats(triton, name, [1]))
-    time.sleep(2 * PATIENCE_S)
+    time.sleep(2 * WATCHDOG_S)
     assert is_model_ready(triton, name)
     hanging.gate.set()
     assert request.finish().result == [1]

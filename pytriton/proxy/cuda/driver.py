@@ -67,7 +67,7 @@ def used_device() -> int | None:
 def _used_devices() -> list[int]:
     used = []
     with contextlib.suppress(OSError, CudaError):
-        # Neither opened nor initialized for the sake of the question, which would break CUDA in forks.
+        # This check neither opens nor initializes the driver: that would break CUDA in forks.
         if not _library.cache_info().currsize:
             ctypes.CDLL(_LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
         driver = _library()
@@ -143,13 +143,13 @@ def wait() -> None:
 
 
 def finish(device: int) -> None:
-    """Waits for all that this process has a GPU do."""
+    """Waits for all work of this process on a GPU."""
     with context(device):
         _driver().cuCtxSynchronize()
 
 
 def finish_all() -> None:
-    """Waits for all that this process has any GPU do."""
+    """Waits for all work of this process on any GPU."""
     for device in _used_devices():
         with contextlib.suppress(CudaError):
             finish(device)
@@ -262,7 +262,7 @@ _is_in_fork = False
 
 
 def _forget_in_fork() -> None:
-    """Leaves what the parent has of the GPU to the parent."""
+    """Forgets the parent's GPU memory and contexts, which stay the parent's."""
     global _is_in_fork
     _is_in_fork = _is_in_fork or _driver.cache_info().currsize > 0
     _driver.cache_clear()
@@ -280,7 +280,7 @@ def _devices(driver: ctypes.CDLL) -> range:
 
 
 def _device(driver: ctypes.CDLL, number: int) -> int:
-    """Returns what the driver calls a GPU."""
+    """Returns the driver's handle of a GPU."""
     device = ctypes.c_int()
     driver.cuDeviceGet(ctypes.byref(device), number)
     return device.value

@@ -74,7 +74,7 @@ def use_process_channel(fd: int) -> None:
 
 
 def process_client() -> ServerClient | None:
-    """Returns the client that the process has had from its start, or None."""
+    """Returns the client that the process has had since its start, or None."""
     return _process_client
 
 

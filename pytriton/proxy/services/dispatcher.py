@@ -42,7 +42,7 @@ class ReplyDispatcher:
     """
 
     def __init__(self, connected: socket.socket) -> None:
-        """Sends nothing yet."""
+        """Creates a dispatcher; the first call opens the channel."""
         self._channel = ServiceChannel(connected)
         self._lock = threading.Lock()  # of all below
         self._last = 0
@@ -61,7 +61,7 @@ class ReplyDispatcher:
         return self._closed
 
     def devices(self) -> DeviceArena:
-        """Returns where tensors of GPUs go that are inputs of calls.
+        """Returns the memory of GPUs for inputs of calls.
 
         Raises:
             PyTritonInvalidOperationError: The server is gone.
@@ -223,7 +223,7 @@ class ReplyDispatcher:
             pending.wake()
 
     def _hold(self, message: bytes, loop: asyncio.AbstractEventLoop) -> None:
-        """Has a notification sent once all tasks that are ready have run; called with the lock held.
+        """Schedules a notification to be sent once all ready tasks have run; called with the lock held.
 
         One system call then sends those of all tasks, and the server, which sleeps in between, is woken once.
         """
@@ -237,7 +237,7 @@ class ReplyDispatcher:
             self._send()
 
     def _send(self, message: bytes | None = None) -> None:
-        """Sends the notifications that are held, and another one behind them."""
+        """Sends the held notifications, followed by another one."""
         with self._lock:
             messages, self._held = self._held, []
         try:
@@ -298,7 +298,7 @@ class ReplyDispatcher:
                 self._queue.popleft().wake()
 
     def _promote_follower(self) -> None:
-        """Promotes a follower if there is no leader: the one promoted before may have left meanwhile."""
+        """Promotes a follower if there is no leader, which may have left since its promotion."""
         with self._lock:
             if not self._is_read and self._queue:
                 self._queue.popleft().wake()

@@ -1,4 +1,4 @@
-"""The socket on which the server opens the controller's own service channel, for clients in its process."""
+"""Listens for the server, which opens the controller's own service channel for clients in this process."""
 
 from __future__ import annotations
 

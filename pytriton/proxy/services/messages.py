@@ -57,10 +57,10 @@ class InferenceCall:
         version: The model's version; -1 lets Triton choose.
         outputs: Names of the requested outputs; None requests all.
         request_id: An id, which the reply repeats.
-        correlation_id: The sequence that the request belongs to, a number or a string; 0 is none.
+        correlation_id: The sequence that the request belongs to, a number or a string; 0 for none.
         flags: The sum of ``SEQUENCE_START`` and ``SEQUENCE_END``.
         priority: 1 is the highest; 0 is the model's default.
-        timeout_us: The request's timeout in microseconds; 0 is none.
+        timeout_us: The request's timeout in microseconds; 0 for none.
         parameters: Request parameters.
         batch: The sequence of the batch for which the call is made; None leaves that to `ServerClient`.
         trace_context: The trace to which the request belongs, as JSON; empty is the current one, if there is any.
@@ -155,7 +155,7 @@ def _write_call(
     id_size: int,
     preferred_gpu: bytes,
 ) -> tuple[bytes, bytes]:
-    """Returns what comes before the id, and what behind it."""
+    """Returns the parts of the header before and behind the id."""
     call = InferenceCall(
         model,
         {},

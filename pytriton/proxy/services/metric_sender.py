@@ -1,4 +1,4 @@
-"""Sends the values of the process's metrics to its servers, some of them at a time."""
+"""Sends changed values of the process's metrics to its servers, many in one message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INTERVAL_S = 0.1
 
 
 class _Server:
-    """A server that shows the metrics, and what it has got of them."""
+    """A server that shows the metrics, with the state that it has of each."""
 
     def __init__(self, client: ServerClient) -> None:
         self.client = client
@@ -31,11 +31,11 @@ class _Server:
         self.is_new = True
 
     def succeed(self, other: _Server) -> None:
-        """Takes over what the same server has got over a channel that is about to close."""
+        """Takes over the state that the same server has from a channel that is about to close."""
         self._inherited = other._sent.copy()
 
     def send(self, values: list[MetricValue]) -> None:
-        """Sends what has changed, in one message.
+        """Sends all changed values in one message.
 
         Raises:
             PyTritonInvalidOperationError: The server has gone.

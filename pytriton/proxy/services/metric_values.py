@@ -23,7 +23,7 @@ _RESERVED = ("nv_", "pytriton_")  # prefixes of the server's metrics, and of the
 
 
 class FamilySpec(NamedTuple):
-    """What defines the metrics of one name.
+    """The definition of the metrics of one name.
 
     Attributes:
         kind: Counter, gauge or histogram.
@@ -45,7 +45,7 @@ class FamilySpec(NamedTuple):
         return f"a {self.kind.name.lower()} with {labels}{buckets}"
 
     def check(self) -> None:
-        """Checks what Prometheus demands of names.
+        """Checks that names are valid for Prometheus.
 
         Raises:
             PyTritonBadParameterError: A name or a bucket cannot be used.
@@ -85,7 +85,7 @@ def _repaired(name: str) -> str:
 
 @dataclasses.dataclass
 class Sent:
-    """What a server has got of a value."""
+    """The state of a value as the server has it."""
 
     number: int
     value: float = 0.0
@@ -138,7 +138,7 @@ class MetricValue:
         return self._value
 
     def updates(self, sent: Sent) -> list[MetricUpdate]:
-        """Returns what a server lacks, and notes it as sent."""
+        """Returns the updates that a server lacks, and notes them as sent."""
         with self._lock:
             value, sets = self._value, self._sets
         if sets != sent.sets:
@@ -170,7 +170,7 @@ class HistogramValue(MetricValue):
         self._changed()
 
     def updates(self, sent: Sent) -> list[MetricUpdate]:
-        """As in MetricValue: the observations of a bucket are sent as as many times their mean."""
+        """See `MetricValue`; each observation of a bucket is sent as the mean of the bucket's observations."""
         with self._lock:
             counts, sums = self._counts.copy(), self._sums.copy()
         bounds = (-math.inf, *self.family.buckets, math.inf)
@@ -201,7 +201,7 @@ class Families:
         self._values: dict[tuple[str, tuple[str, ...]], MetricValue] = {}
 
     def define(self, spec: FamilySpec) -> FamilySpec:
-        """Defines a family, or returns the one that is defined alike.
+        """Defines a family, or returns an existing one with the same definition.
 
         Raises:
             PyTritonBadParameterError: A name cannot be used, or the family is defined differently already.
@@ -235,7 +235,7 @@ class Families:
             return list(self._values.values())
 
     def unlock(self) -> None:
-        """Renews the locks, in a fork of the process."""
+        """Recreates the locks, in a fork of the process."""
         self._lock = threading.Lock()
         for value in self._values.values():
             value._lock = threading.Lock()

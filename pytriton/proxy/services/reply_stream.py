@@ -14,7 +14,7 @@ from pytriton.proxy.wire.error_code import ErrorCode
 
 
 class NoResponseError(PyTritonInferenceError):
-    """No response came in time; the request was cancelled."""
+    """The request was cancelled because no response came in time."""
 
 
 class _ReplyStreamBase:

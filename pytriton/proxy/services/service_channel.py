@@ -32,7 +32,7 @@ from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION
 from pytriton.proxy.wire.service import ON_DEVICE, ServiceNotification, read_reply
 
 GONE = "the server is gone, or has unloaded the model"
-"""Why a call fails whose server is not there."""
+"""The error of a call that has no server to go to."""
 
 _HANDSHAKE_S = 5.0
 _NAP_S = 0.25  # and then it looks whether the server is there
@@ -57,7 +57,7 @@ class ServiceChannel:
     """
 
     def __init__(self, connected: socket.socket) -> None:
-        """Sends nothing yet."""
+        """Creates a channel; `open` opens it."""
         self._socket = connected
         self._reader = NotificationReader(connected)
         self._sender = NotificationSender(connected)
@@ -71,7 +71,7 @@ class ServiceChannel:
         self._doorbell: Doorbell | None = None  # where the thread that receives sleeps
         self._wake_flag: WakeFlag | None = None
         self.arena: SharedArena | None = None
-        """Where calls leave their data, once the channel is open."""
+        """The memory for the data of calls, once the channel is open."""
 
     def fileno(self) -> int:
         """Returns the descriptor of the socket, which is readable when there are notifications."""
@@ -124,7 +124,7 @@ class ServiceChannel:
         return arena
 
     def send(self, messages: Sequence[bytes], last: bytes | None = None) -> None:
-        """Sends encoded notifications, and another one behind them.
+        """Sends encoded notifications, followed by another one.
 
         Raises:
             OSError: The server is gone.
@@ -146,7 +146,7 @@ class ServiceChannel:
             self._doorbell.acknowledge()
 
     def wait(self, left_ms: float | None) -> bool:
-        """Waits for a notification, for a while. Returns whether one may have come."""
+        """Waits for a notification, up to a time limit. Returns whether one may have come."""
         doorbell = self._doorbell
         if doorbell is None or (left_ms is not None and left_ms < _NAP_S * 1000):
             return bool(self._spin.wait(lambda: self._poll.poll(0) or None, lambda: self._poll.poll(left_ms) or None))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def context_of(trace_context: str) -> Context | None:
-    """Returns OpenTelemetry's context of a trace, from JSON as Triton has it; None if it is none.
+    """Returns OpenTelemetry's context of a trace, from JSON as Triton has it; None if it is invalid.
 
     Args:
         trace_context: Such as ``{"traceparent": "00-…"}``.
@@ -58,7 +58,7 @@ class RequestSpan:
         self._responses = 0
         self._times: dict[int, int] = {}
         self.headers = headers_of(span)
-        """What the request carries."""
+        """The trace context that the request carries."""
 
     @property
     def trace_context(self) -> str:

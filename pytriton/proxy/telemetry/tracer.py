@@ -42,7 +42,7 @@ _own: list[_OwnTracer] = []  # from trace_config of the servers that run, or fro
 
 
 class _TelemetryValueError(PyTritonBadParameterError, ValueError):
-    """A bad parameter, which scripts for nvidia-pytriton catch as a ValueError."""
+    """A bad parameter; also a ValueError, which scripts for nvidia-pytriton catch."""
 
 
 class _OwnTracer:
@@ -60,7 +60,7 @@ class _OwnTracer:
         self.tracer: Tracer = self._provider.get_tracer(_INSTRUMENTATION)
 
     def close(self) -> None:
-        """Sends the spans that wait, for a moment: nothing waits long for a receiver that does not respond."""
+        """Sends pending spans within a short time limit, since a receiver may not respond."""
         if self not in _own:
             return
         _own.remove(self)
@@ -174,7 +174,7 @@ def is_opentelemetry(trace_config: Sequence[str] | None) -> bool:
 
 
 def use_trace_config(trace_config: Sequence[str] | None) -> Callable[[], None]:
-    """Has this process, and the processes that it starts, send spans as Triton does, unless the program sets that up.
+    """Lets this process and its children send spans as Triton does, unless the program configures them itself.
 
     Args:
         trace_config: Triton's settings; nothing happens if they do not select OpenTelemetry.
@@ -210,7 +210,7 @@ def telemetry_environment() -> Mapping[str, str]:
 
 
 def use_environment() -> None:
-    """Has this worker process send spans if OpenTelemetry's variables say where to, and its packages are installed."""
+    """Lets this worker process send spans if OpenTelemetry is installed and its variables name a receiver."""
     url = os.environ.get(_ENDPOINT)
     if not url:
         return
@@ -236,7 +236,7 @@ def current_tracer() -> Tracer | None:
 
 
 def flush() -> None:
-    """Sends the spans that wait; for a process that ends without its exit handlers."""
+    """Sends pending spans, for a process that ends without its exit handlers."""
     for own in list(_own):
         own.close()
 

@@ -122,7 +122,7 @@ class Batch:
         return requests
 
     def metadata(self, request: int) -> RequestMetadata:
-        """Returns what a request has besides its tensors."""
+        """Returns the metadata of a request: id, parameters and options."""
         metadata = self._all_metadata()
         return metadata[request] if metadata else _NO_DETAILS
 

@@ -1,4 +1,4 @@
-"""Conversion of outputs that are not arrays of the declared dtype.
+"""Conversion of outputs to arrays of the declared dtype.
 
 Numbers of Python keep their values, but for floats, which have no other precision. Arrays of another dtype are
 converted with a warning if that changes values, as nvidia-pytriton does without one, and refused with ``strict=True``.
@@ -88,7 +88,7 @@ def _from_gpu(value: Any, output: OutputSignature) -> Array:
 
 
 def _portable(tensor: Any) -> Any:
-    """Returns a tensor of PyTorch as one that NumPy takes: without a gradient, and not of bfloat16."""
+    """Converts a tensor of PyTorch to one that NumPy accepts: detached, and of a dtype other than bfloat16."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(tensor, torch.Tensor):
         return tensor
@@ -141,7 +141,7 @@ def _is_number(dtype: np.dtype[Any]) -> bool:
 
 
 def _kept(array: Array, changed: Array) -> Array:
-    """Returns which values are the same in another dtype."""
+    """Returns a mask of the values that another dtype can represent."""
     source, target = array.dtype, changed.dtype
     if source.kind == "b":
         return np.ones(array.shape, bool)

@@ -23,7 +23,7 @@ _MAX_NAME = 100
 
 
 class RequestError(Exception):
-    """In place of a response: fails the request with a message and a code.
+    """Fails a request with a message and a code, in place of a response.
 
     Args:
         code: An `ErrorCode`.
@@ -40,7 +40,7 @@ class RequestError(Exception):
 
 
 class Rescheduled(Exception):  # noqa: N818  (it takes an error's place, and is none)
-    """In place of a response: returns the request to the server, which schedules it again."""
+    """Returns a request to the server, which schedules it again, in place of a response."""
 
 
 def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) -> RequestFailure:

@@ -59,7 +59,7 @@ class _DLManagedTensor(ctypes.Structure):
 
 
 class _Peer:
-    """What a tensor of another process is kept by.
+    """Keeps a tensor of another process.
 
     Once nothing refers to it any more, that process may write there again: so it first waits for what this process has
     the GPU do.
@@ -90,7 +90,7 @@ class _Consumed:
 
 
 class _Memory:
-    """Memory as NumPy takes it, which does not look into it."""
+    """Presents GPU memory to NumPy, which does not access it."""
 
     def __init__(self, tensor: GpuTensor) -> None:
         self._tensor = tensor
@@ -297,7 +297,7 @@ def from_capsule(capsule: Any) -> GpuTensor:
 
 
 def head_of(capsule: Any) -> DLTensor:
-    """Returns what a DLPack capsule says of its tensor.
+    """Returns the ``DLTensor`` of a DLPack capsule.
 
     Raises:
         ValueError: The capsule was used before.

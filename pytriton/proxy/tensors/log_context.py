@@ -1,4 +1,4 @@
-"""What the records of a log have of the batch that is being served."""
+"""Adds the batch that is being served to log records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pytriton.proxy.tensors.batch import Batch
 
 
 class LogContext:
-    """Has the records of this thread or task be about a batch, in a ``with`` block.
+    """Adds a batch to the log records of this thread or task, in a ``with`` block.
 
     Ids are decoded once a record asks for them. Tasks and threads that outlive the block, and have copied its context,
     do not keep the batch in memory.

@@ -187,7 +187,7 @@ def _checked_rows(array: object, output: OutputSignature, signature: Signature, 
 
 
 def _checked(array: object, output: OutputSignature, signature: Signature) -> Array:
-    """Returns the array if it matches the declaration, or what it is converted to."""
+    """Returns the array, converted to the declaration if need be."""
     if type(array) is np.ndarray and array.dtype is output.dtype and array.ndim == output.rank and output.is_plain:
         return array
     if not signature.loose:

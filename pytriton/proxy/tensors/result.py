@@ -108,7 +108,7 @@ class ResultWriter:
         return offset, size
 
     def _template_of(self, columns: list[OutputColumn], arrays: list[Array], batch: Batch) -> _ResultTemplate | None:
-        """Returns the template for outputs; None if more than their dtypes and shapes decides about it."""
+        """Returns the template for outputs; None if it depends on more than their dtypes and shapes."""
         signature = self._signature
         if signature.loose or len(columns) < len(signature.outputs):  # the requested outputs decide, too
             return None

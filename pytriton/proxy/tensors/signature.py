@@ -70,7 +70,7 @@ class Signature:
         self.output_index = {output.name: index for index, output in enumerate(self.outputs)}
 
     def warn(self, problem: str) -> None:
-        """Logs what is served all the same, and refused with ``strict=True``; once for the model."""
+        """Logs, once for the model, a deviation that is served, but refused with ``strict=True``."""
         if not self._has_warned:
             self._has_warned = True
             LOGGER.warning("Model %r: %s This is said once; bind(..., strict=True) refuses it.", self.model, problem)

@@ -1,4 +1,4 @@
-"""The warm-up of a model instance: batches whose data is the worker's, in place of what the server sends."""
+"""The warm-up of a model instance: batches with the declared data, in place of what the server sends."""
 
 from __future__ import annotations
 

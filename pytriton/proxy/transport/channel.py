@@ -99,7 +99,7 @@ class Channel:
         return 0 if self._acknowledgements is None else self._acknowledgements.unacknowledged
 
     def rest(self) -> None:
-        """Has the next `receive` wait for as long as nothing happens, if there is a doorbell."""
+        """Lets the next `receive` wait without a time limit, if there is a doorbell."""
         self._rests = True
 
     def _sleep(self) -> Notification | None:

@@ -22,7 +22,7 @@ _refusal: str | None = None  # why memory of GPUs cannot be shared here
 
 
 class DeviceBlock:
-    """Memory of a GPU, which is free for other tensors once this object has gone."""
+    """Memory of a GPU, which is reused once this object is deleted."""
 
     def __init__(self, memory: Memory, free: deque[Memory]) -> None:
         self.memory = memory
@@ -33,7 +33,7 @@ class DeviceBlock:
 
 
 class DeviceArena:
-    """Where this side allocates."""
+    """This side's memory of a GPU, in which it allocates."""
 
     def __init__(self) -> None:
         self._free: deque[Memory] = deque()
@@ -72,7 +72,7 @@ class DeviceArena:
 
 
 class PeerDeviceArena:
-    """Where the other side allocates."""
+    """The other side's memory of a GPU, which this one opens."""
 
     def __init__(self) -> None:
         self._opened: dict[tuple[bytes, bytes], PeerMemory] = {}
@@ -84,7 +84,7 @@ class PeerDeviceArena:
         return bool(self._opened)
 
     def try_to_open(self, location: DeviceLocation) -> None:
-        """Opens memory, if that is possible; otherwise, nothing of this process's is shared in future, either."""
+        """Opens memory if possible; after a failure, this process shares none of its own memory either."""
         global _refusal
         try:
             self.open(location)

@@ -123,7 +123,7 @@ class Doorbell:
         self._words[_ACKNOWLEDGED] = self._acknowledged
 
     def acknowledge_aloud(self) -> None:
-        """Acknowledges a notification, and wakes the other side if it waits for that."""
+        """Acknowledges a notification, and wakes the other side if that waits for it."""
         _ring(self._own + 4 * _ACKNOWLEDGED)
 
     def take(self) -> Notification | None:
@@ -159,7 +159,7 @@ class Doorbell:
         _ring(self._own)
 
     def notify(self, result: tuple[int, int, int, int] | None = None) -> None:
-        """Notifies the other side of a result, or, without one, that this side closes."""
+        """Notifies the other side of a result or, without one, of the end of this side."""
         if result is not None:
             notifications = self._notifications
             _, sequence, notifications[_BACKENDS_OFFSET], notifications[_BACKENDS_SIZE] = result

@@ -19,7 +19,7 @@ _RANGE = 1 << 25  # bytes that are locked at a time, which takes some millisecon
 
 
 class Mapping(mmap.mmap):
-    """Shared memory whose blocks can be page-locked; a block is so as a whole, or not at all.
+    """Shared memory whose blocks can be page-locked, each as a whole.
 
     Blocks are powers of two, and lie at multiples of their size. So do the ranges that are locked.
     """

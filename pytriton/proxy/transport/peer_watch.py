@@ -1,4 +1,4 @@
-"""Notices, in one thread for all connections of a process, that the other side of one has gone.
+"""Watches all connections of a process in one thread, and notices when the other side closes one.
 
 So the threads of idle workers sleep until something happens: thousands of them cost no processor time.
 """

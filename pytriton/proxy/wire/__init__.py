@@ -1,1 +1,1 @@
-"""The wire format: what messages and notifications look like in memory. Twin of ``backend/wire``."""
+"""The wire format of messages and notifications in memory. Twin of ``backend/wire``."""

@@ -48,10 +48,10 @@ class RequestOptions(NamedTuple):
     """Options of a request that say how to handle it; most requests set none.
 
     Attributes:
-        correlation_id: The sequence that the request belongs to, a number or a string; 0 is none.
+        correlation_id: The sequence that the request belongs to, a number or a string; 0 for none.
         flags: The sum of ``TRITONSERVER_RequestFlag`` values: 1 starts a sequence, 2 ends it.
         priority: 1 is the highest; 0 is the model's default.
-        timeout_us: The timeout in microseconds; 0 is none.
+        timeout_us: The timeout in microseconds; 0 for none.
         trace: The number of the trace; 0 if the request is not traced.
         trace_context: The OpenTelemetry context of the trace, as JSON; empty if there is none.
     """
@@ -144,7 +144,7 @@ class ResponseOutput(NamedTuple):
 
 
 class ResponseEntry(NamedTuple):
-    """News of one request of a batch: a response, a failure, its end (``final``), or several of these.
+    """An entry for one request of a batch: a response, a failure, its end (``final``), or several of these.
 
     ``sequence`` is the number of the batch; the ``request`` of the failure is not used. Times are as in ResultMessage.
     """

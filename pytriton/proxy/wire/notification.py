@@ -1,4 +1,4 @@
-"""Notifications: packets of 32 bytes that say where in shared memory a message lies.
+"""Notifications: packets of 32 bytes with the location of a message in shared memory.
 
 Twin of ``backend/wire/notification.h``.
 """

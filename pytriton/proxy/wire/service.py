@@ -1,4 +1,4 @@
-"""Messages of a service channel: what a worker requests from the server, and the replies.
+"""Messages of a service channel: requests of a worker to the server, and the replies.
 
 Twin of ``backend/wire/service.h``. ``docs/wire.md`` describes the layout word by word.
 """
@@ -233,7 +233,7 @@ def read_reply(data: bytes) -> InferenceReplyMessage:
 
 @functools.lru_cache(maxsize=256)
 def _head_of(words: bytes, heap: bytes, rank: int) -> tuple[str, int, str, int] | None:
-    """Returns what does not change: output, datatype, model, version. All else is left out of the header.
+    """Returns the part of a header that stays the same: output, datatype, model, version.
 
     None if a string lies in the request's id, as in no message that the server writes.
     """

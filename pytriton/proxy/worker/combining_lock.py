@@ -1,4 +1,4 @@
-"""A lock whose holder also does what other threads have left to it: flat combining.
+"""Flat combining: a lock whose holder also does the work that other threads have queued.
 
 Threads that wait for a lock in turn, with the interpreter changing hands each time, get in each other's way (a lock
 convoy). See Hendler et al., "Flat Combining and the Synchronization-Parallelism Tradeoff", 2010.
@@ -16,7 +16,7 @@ _Item = TypeVar("_Item")
 
 
 class CombiningLock(Generic[_Item]):
-    """Guards something, and does work on it in the thread that holds it.
+    """A lock that queues work for the thread that holds it.
 
     Args:
         do: Does the work that was left, in its order, with the lock held: a method of the object that has the lock.
@@ -28,12 +28,12 @@ class CombiningLock(Generic[_Item]):
         self._left: collections.deque[_Item] = collections.deque()
 
     def __enter__(self) -> None:
-        """Waits for the lock, and does what was left before."""
+        """Waits for the lock, and does the queued work."""
         self._lock.acquire()
         self._do_left()
 
     def __exit__(self, *_: object) -> None:
-        """Does what was left meanwhile, and releases the lock."""
+        """Does the queued work, and releases the lock."""
         while True:
             try:
                 self._do_left()
@@ -51,7 +51,7 @@ class CombiningLock(Generic[_Item]):
         return True
 
     def leave(self, item: _Item) -> None:
-        """Leaves work to the thread that holds the lock, or does it if none does."""
+        """Queues work for the thread that holds the lock, or does it if the lock is free."""
         self._left.append(item)
         if self._lock.acquire(blocking=False):
             self.__exit__()

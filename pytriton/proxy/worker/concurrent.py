@@ -17,15 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.json_logs import is_collecting
-from pytriton.model_config.datatypes import BYTES_CODE
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.services.client import CURRENT_CALLER, ServerClient, process_client
 from pytriton.proxy.tensors.batch import Batch
-from pytriton.proxy.tensors.bytes_tensor import as_bytes
 from pytriton.proxy.tensors.failure import failure_of
-from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.tensors.log_context import LogContext
-from pytriton.proxy.tensors.outputs import as_responses, checked_outputs, code_of
+from pytriton.proxy.tensors.outputs import as_responses
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.tensors.warmup import Warmup
 from pytriton.proxy.transport.arena import TRIM_AFTER_S, Arena, PeerArena
@@ -35,10 +32,11 @@ from pytriton.proxy.wire.encoding import ProtocolError
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.inference import RequestFailure
 from pytriton.proxy.wire.notification import Notification, NotificationKind
+from pytriton.proxy.worker.coroutines import close_unstarted
 from pytriton.proxy.worker.execution_mode import is_deferred, requests_for
 from pytriton.proxy.worker.fair_turns import FairTurns
 from pytriton.proxy.worker.in_flight import InFlightBatch
-from pytriton.proxy.worker.response_writer import PendingResponse, ResponseWriter
+from pytriton.proxy.worker.response_writer import PendingResponse, ResponseWriter, is_end, response_of
 from pytriton.proxy.worker.threads import MainThread, ThreadPool
 from pytriton.proxy.worker.watchdog import Watchdog
 
@@ -183,7 +181,7 @@ class ConcurrentExecutor:
         if item is None:
             response = PendingResponse(in_flight, request, final, now_ns)
         else:
-            response = self._response_of(in_flight, request, item, final, now_ns)
+            response = response_of(in_flight, request, item, final, now_ns, self._signature)
         self._responses.send([response], at_once=True)  # the sender may change the arrays afterwards
         self._complete(in_flight)
 
@@ -201,8 +199,8 @@ class ConcurrentExecutor:
         try:
             if in_flight.is_wanted:
                 await self._call_async(in_flight, returned)
-            elif inspect.iscoroutine(returned):
-                returned.close()
+            else:
+                close_unstarted(returned)
         except BaseException as caught:  # of any kind: the requests need a response, and the loop continues
             error = caught
         if spans is not None:
@@ -275,8 +273,7 @@ class ConcurrentExecutor:
                 self._loop.call_soon_threadsafe(self._go_on_async, in_flight, returned)
             except RuntimeError as closed:  # the loop, with the worker
                 error = closed
-                if inspect.iscoroutine(returned):
-                    returned.close()
+                close_unstarted(returned)
             else:
                 if self._deferred:
                     self._responses.notify_returned(in_flight)
@@ -316,11 +313,11 @@ class ConcurrentExecutor:
         for request, item in enumerate(as_responses(step, len(in_flight.requests))):
             if item is None or request in in_flight.ended:
                 continue
-            if _is_end(item):
+            if is_end(item):
                 responses.append(PendingResponse(in_flight, request, True, now_ns))
             else:
                 final = isinstance(item, BaseException) or (type(item) is Response and item.final)
-                responses.append(self._response_of(in_flight, request, item, final, now_ns))
+                responses.append(response_of(in_flight, request, item, final, now_ns, self._signature))
         self._responses.send(responses)
 
     def _send_all(self, in_flight: InFlightBatch, returned: object) -> None:
@@ -332,28 +329,12 @@ class ConcurrentExecutor:
         self._responses.send(
             [
                 PendingResponse(in_flight, request, True, now_ns)
-                if decoupled and (item is None or _is_end(item))
-                else self._response_of(in_flight, request, item, True, now_ns)
+                if decoupled and (item is None or is_end(item))
+                else response_of(in_flight, request, item, True, now_ns, self._signature)
                 for request, item in enumerate(as_responses(returned, len(in_flight.requests)))
                 if not (self._deferred and item is None)
             ]
         )
-
-    def _response_of(
-        self, in_flight: InFlightBatch, request: int, item: object, final: bool, now_ns: int
-    ) -> PendingResponse:
-        if isinstance(item, BaseException):
-            if in_flight.batch.spans is not None:
-                in_flight.batch.spans.fail_request(request, item)
-            return PendingResponse(in_flight, request, final, now_ns, failure_of(item, self._signature.model, request))
-        outputs = checked_outputs(item, in_flight.batch, request, self._signature)
-        for position, array in outputs.items():
-            if code_of(array, position, self._signature) == BYTES_CODE:
-                outputs[position] = as_bytes(array)
-            elif isinstance(array, GpuTensor):  # it may be sent later, by another thread
-                outputs[position] = array.numpy()
-        parameters = item.parameters if type(item) is Response else None
-        return PendingResponse(in_flight, request, final, now_ns, None, outputs, parameters)
 
     def _finish(self, in_flight: InFlightBatch, error: BaseException | None) -> None:
         """Ends the remaining requests of a batch after the callable has returned, unless its responses are deferred."""
@@ -455,8 +436,3 @@ class ConcurrentExecutor:
         if self._own_server_client is not None:
             self._own_server_client.close()
         self._on_close(self)
-
-
-def _is_end(item: object) -> bool:
-    """Returns whether an item ends its request without data."""
-    return type(item) is Response and item.final and not item.data

@@ -17,7 +17,7 @@ class ConnectedInstance:
         channel: The connection.
         peer: The instance's arena.
         server_client: The client of its service channel.
-        doorbell: Offset of the doorbell in the instance's arena; 0 is none.
+        doorbell: Offset of the doorbell in the instance's arena; 0 for none.
         warmup: Its warm-up.
     """
 

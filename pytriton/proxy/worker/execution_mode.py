@@ -104,7 +104,7 @@ def is_deferred(infer_func: Callable[..., Any]) -> bool:
 
 
 def requests_for(infer_func: Callable[..., Any]) -> Callable[[Batch], Sequence[Request]]:
-    """Returns what makes the argument of an inference callable of a batch: a list of requests, or a `WholeBatch`.
+    """Returns the function that turns a batch into a callable's argument: a list of requests, or a `WholeBatch`.
 
     The latter is for decorators that turn a batch's requests into arguments: functions and methods below ``@batch`` and
     ``@sample``, whose types have ``_self_joins_requests``. Decorators directly above them, whose types have

@@ -1,4 +1,4 @@
-"""The socket on which model instances connect to a process's workers, each with a ticket for one of them."""
+"""Listens for model instances, each of which connects with a ticket for one of the process's workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a worker process: what Python does when it exits, without waiting for threads of the model."""
+"""The end of a worker process: performs Python's exit steps without waiting for threads of the model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from typing import NoReturn
 from pytriton.proxy.worker.threads import MainThread
 
 HANDLERS_TIMEOUT_S = 5.0
-"""How long exit handlers and finalizers may take, in seconds."""
+"""Time limit for exit handlers and finalizers, in seconds."""
 
 _POOLS_TIMEOUT_S = 1.0
 _FILES_TIMEOUT_S = 1.0  # for files to be written, if a handler did not return
@@ -115,7 +115,7 @@ def _is_file_to_write(fd: int) -> bool:
 
 
 def _flush_files() -> None:
-    """Writes what is left in buffers: Python does so when it clears modules, which threads may still be using here."""
+    """Flushes files: Python does so when it clears modules, which threads may still be using here."""
     for each in gc.get_objects():
         if type(each) in _FILES:
             with contextlib.suppress(Exception):  # it may be closed

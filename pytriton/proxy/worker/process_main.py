@@ -44,6 +44,7 @@ CONTROL_FD = 3
 
 _HUNG = 70  # the exit status of a process that its watchdog ends
 _STOP_TIMEOUT_S = 30.0
+_LOOP_TIMEOUT_S = 3.0  # for cancelled tasks to clean up, unless one blocks the event loop
 _FINALIZE_TIMEOUT_S = 1.0  # for the thread to get free, if a call did not end in time
 _POLL_INTERVAL_S = 0.1
 
@@ -162,6 +163,7 @@ class CommandHandler:
             self._worker.close(_STOP_TIMEOUT_S)
         if self._loop is not None:
             self._loop.stop()
+            self._loop.join(_LOOP_TIMEOUT_S)
         if self._listener is not None:
             self._listener.close()
         if self._loaded is not None:

@@ -6,14 +6,17 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
+from pytriton.model_config.datatypes import BYTES_CODE
+from pytriton.proxy.tensors.bytes_tensor import as_bytes
 from pytriton.proxy.tensors.failure import failure_of
+from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.tensors.layout import Layout
-from pytriton.proxy.tensors.outputs import code_of
+from pytriton.proxy.tensors.outputs import checked_outputs, code_of
 from pytriton.proxy.tensors.result import ResultWriter
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Arena, ArenaError
 from pytriton.proxy.transport.channel import Channel
-from pytriton.proxy.types import Array
+from pytriton.proxy.types import Array, Response
 from pytriton.proxy.wire.encoding import ParameterValue
 from pytriton.proxy.wire.inference import (
     RequestFailure,
@@ -34,7 +37,7 @@ _SMALL = 4096  # bytes of an array that is copied sooner than its thread waits f
 
 
 class PendingResponse(NamedTuple):
-    """A response that is not in shared memory yet; with neither arrays nor a failure, it only ends the request."""
+    """A response on its way to shared memory; with neither arrays nor a failure, it only ends the request."""
 
     in_flight: InFlightBatch
     request: int
@@ -43,6 +46,41 @@ class PendingResponse(NamedTuple):
     failure: RequestFailure | None = None
     outputs: dict[int, Array] | None = None
     parameters: dict[str, ParameterValue] | None = None
+
+
+def response_of(
+    in_flight: InFlightBatch, request: int, item: object, final: bool, now_ns: int, signature: Signature
+) -> PendingResponse:
+    """Returns the response that an inference callable returned, yielded or raised for a request.
+
+    Args:
+        in_flight: The batch.
+        request: The index of the request in it.
+        item: A `Response`, a dictionary of arrays, or an exception.
+        final: Whether it ends the request.
+        now_ns: The ``time.monotonic_ns()`` at which it came.
+        signature: The model's declaration.
+
+    Raises:
+        PyTritonValidationError: An output does not match the declaration.
+    """
+    if isinstance(item, BaseException):
+        if in_flight.batch.spans is not None:
+            in_flight.batch.spans.fail_request(request, item)
+        return PendingResponse(in_flight, request, final, now_ns, failure_of(item, signature.model, request))
+    outputs = checked_outputs(item, in_flight.batch, request, signature)
+    for position, array in outputs.items():
+        if code_of(array, position, signature) == BYTES_CODE:
+            outputs[position] = as_bytes(array)
+        elif isinstance(array, GpuTensor):  # it may be sent later, by another thread
+            outputs[position] = array.numpy()
+    parameters = item.parameters if type(item) is Response else None
+    return PendingResponse(in_flight, request, final, now_ns, None, outputs, parameters)
+
+
+def is_end(item: object) -> bool:
+    """Returns whether an item ends its request without data."""
+    return type(item) is Response and item.final and not item.data
 
 
 class ResponseWriter:

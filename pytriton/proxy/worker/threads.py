@@ -35,6 +35,9 @@ class EventLoop:
         self._main_thread = main_thread
         self._given = loop
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._ended = threading.Event()
+        self._ended.set()
         self._lock = threading.Lock()
         self._users = 0
         self._retired = False
@@ -47,14 +50,18 @@ class EventLoop:
             if self._loop is None:
                 self._loop = loop = self._given or asyncio.new_event_loop()
                 self._given = None
+                self._ended = ended = threading.Event()
                 if self._main_thread is not None:
-                    self._main_thread.submit(lambda: self._run(loop))
+                    self._main_thread.submit(lambda: self._run(loop, ended))
                 else:
+                    thread = threading.Thread(target=self._run, args=(loop, ended), name=self._name, daemon=True)
                     try:
-                        threading.Thread(target=self._run, args=(loop,), name=self._name, daemon=True).start()
+                        thread.start()
                     except RuntimeError:  # there are too many
                         self._loop, self._given = None, loop
+                        ended.set()
                         raise
+                    self._thread = thread
             return self._loop
 
     def enter(self) -> asyncio.AbstractEventLoop:
@@ -91,13 +98,26 @@ class EventLoop:
             with contextlib.suppress(RuntimeError):  # its thread has noticed, and closed it
                 loop.call_soon_threadsafe(loop.stop)
 
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+    def join(self, timeout_s: float) -> None:
+        """Waits after `stop` until cancelled tasks have cleaned up; does nothing in the loop's own thread.
+
+        Args:
+            timeout_s: How long to wait.
+        """
+        if self._thread is None:
+            self._ended.wait(timeout_s)
+        elif self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _run(self, loop: asyncio.AbstractEventLoop, ended: threading.Event) -> None:
         import asyncio
 
         asyncio.set_event_loop(loop)
         try:
             while self._loop is loop:
                 self._run_until_it_ends(loop)
+            # Tasks start before they are cancelled: they clean up, and await the coroutines that they were given.
+            loop.run_until_complete(asyncio.sleep(0))
             left = asyncio.all_tasks(loop)
             for task in left:
                 task.cancel()
@@ -107,6 +127,7 @@ class EventLoop:
             loop.run_until_complete(asyncio.wait([closing], timeout=_LAST_S))
         finally:
             loop.close()
+            ended.set()
 
     def _run_until_it_ends(self, loop: asyncio.AbstractEventLoop) -> None:
         """Runs the loop, which tasks and callbacks of the model may end: a stopped loop can run again."""

@@ -85,7 +85,7 @@ class Watchdog:
             self._clear([call])
 
     def close(self) -> None:
-        """Stops looking; what hangs does not count any more."""
+        """Stops watching; calls that hang no longer count."""
         with self._lock:
             self._closed.set()
             calls = list(self._calls.values())

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from pytriton.exceptions import PyTritonUnrecoverableError
@@ -36,6 +36,7 @@ from pytriton.proxy.wire.registration import ExecutionMode
 from pytriton.proxy.wire.service import CURRENT_BATCH
 from pytriton.proxy.worker.concurrent import ConcurrentExecutor
 from pytriton.proxy.worker.connected_instance import ConnectedInstance
+from pytriton.proxy.worker.coroutines import run_in_loop
 from pytriton.proxy.worker.execution_mode import (
     CallableKind,
     callable_kind,
@@ -159,8 +160,8 @@ class Worker:
             peer_fd: File descriptor of the instance's arena.
             server_client: The client of the instance's service channel, closed at the end; None if the process has its
                 own.
-            doorbell: Offset of the doorbell in the instance's arena; 0 is none.
-            gpu_memory: Offset of the location of GPU memory there, which the instance offers; 0 is none.
+            doorbell: Offset of the doorbell in the instance's arena; 0 for none.
+            gpu_memory: Offset of the location of GPU memory there, which the instance offers; 0 for none.
         """
         try:
             peer = PeerArena(peer_fd)
@@ -420,9 +421,7 @@ class Worker:
         try:
             returned = self.infer_func(self._requests_of(batch))
             if type(returned) not in _RESULTS and inspect.isawaitable(returned):
-                import asyncio
-
-                returned = asyncio.run_coroutine_threadsafe(_awaited(returned), self._loop.get()).result()
+                returned = run_in_loop(returned, self._loop.get())
             end = time.monotonic_ns()
             return (*self._results.write(returned, batch, (start, end), arena), None)
         except BaseException as error:  # SystemExit as well: the requests need a response, and the server continues
@@ -432,7 +431,3 @@ class Worker:
             if batch.spans is not None:
                 batch.spans.fail(error)
         return (*write_result([], [failure], {}, batch, signature, (start, time.monotonic_ns()), arena), unrecoverable)
-
-
-async def _awaited(awaitable: Awaitable[Any]) -> Any:
-    return await awaitable

@@ -3,24 +3,37 @@
 They need not have the package ``pytriton``: then its modules are found from here, as in the worker itself.
 """
 
+from __future__ import annotations
+
 import importlib.util
 import sys
 import types
+from collections.abc import Iterable
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[2]
 
 
+def _folders_of(name: str) -> Iterable[str]:
+    """Returns the folders of a package; none if there is no such package."""
+    if name in sys.modules:
+        return getattr(sys.modules[name], "__path__", ())
+    found = importlib.util.find_spec(name)
+    return (found and found.submodule_search_locations) or ()
+
+
 def _provide_package() -> None:
-    """Makes ``pytriton`` the package that this file belongs to, unless there is one that has these modules."""
-    if "pytriton" in sys.modules:
+    """Makes ``pytriton`` the package that this file belongs to, unless there is one that has these modules.
+
+    Modules of another ``pytriton`` that were imported before keep working where they are already referred to.
+    """
+    if any(Path(folder, "python_backend").is_dir() for folder in _folders_of("pytriton")):
         return
-    found = importlib.util.find_spec("pytriton")
-    folders = (found and found.submodule_search_locations) or []
-    if not any(Path(folder, "python_backend").is_dir() for folder in folders):
-        package = types.ModuleType("pytriton")
-        package.__path__ = [str(_PACKAGE)]
-        sys.modules["pytriton"] = package
+    for name in [name for name in sys.modules if name.partition(".")[0] == "pytriton"]:
+        del sys.modules[name]
+    package = types.ModuleType("pytriton")
+    package.__path__ = [str(_PACKAGE)]
+    sys.modules["pytriton"] = package
 
 
 _provide_package()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +12,7 @@ import ray
 
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.metrics import Counter
-from pytriton.process.supervision import RestartDelays, restarting_in
+from pytriton.process.supervision import RestartLoop
 from pytriton.ray.cluster import death_of, is_done, resources_of_cluster, start_ray
 from pytriton.ray.instances.actor import instance_actor
 from pytriton.ray.instances.messages import Loaded, NotLoaded
@@ -61,17 +60,16 @@ class ActorSupervisor:
         self._handle: Any = None
         self._loaded: Loaded | None = None
         self._failure = ""
-        self._restarts = 0
-        self._closing = threading.Event()
-        self._settled = threading.Event()  # the first actor has loaded, or failed
+        self._loop = RestartLoop(
+            f"actor of {spec.name}", f"pytriton-actor-{spec.model.name}", self._live_in_ray, self._note_end
+        )
         self.group.add(spec.number)
-        self._thread = threading.Thread(target=self._run, name=f"pytriton-actor-{spec.model.name}", daemon=True)
-        self._thread.start()
+        self._loop.start()
 
     @property
     def restarts(self) -> int:
         """How often the actor was started again."""
-        return self._restarts
+        return self._loop.restarts
 
     def wait_until_loaded(self) -> Callable[..., Any]:
         """Waits until the actor has created its inference callable.
@@ -82,14 +80,14 @@ class ActorSupervisor:
         Raises:
             PyTritonInvalidOperationError: It could not be created.
         """
-        self._settled.wait()
+        self._loop.settled.wait()
         if self._loaded is None:
             raise PyTritonInvalidOperationError(f"The actor of {self._spec.name} {self._failure}")
         return infer_func_of(self._loaded, self._spec, self.group)
 
     def stop(self) -> None:
         """Tells the actor to stop, without waiting."""
-        self._closing.set()
+        self._loop.closing.set()
         self.group.remove(self._spec.number)
         handle = self._handle
         if handle is not None and ray.is_initialized():
@@ -102,29 +100,24 @@ class ActorSupervisor:
         Args:
             timeout_s: How long to wait.
         """
-        self._thread.join(max(timeout_s, _GRACE_S))
+        self._loop.join(max(timeout_s, _GRACE_S))
         _kill(self._handle)
-        self._thread.join()
+        self._loop.join()
 
-    def _run(self) -> None:
-        delays = RestartDelays()
-        while not self._closing.is_set():
-            start = time.monotonic()
-            how, was_loaded = self._live()
-            if not ray.is_initialized():
-                how = _NO_RAY
-                self._closing.set()
-            if self._closing.is_set() or not self._settled.is_set():
-                self._failure = how
-                self.group.fail(self._spec.number, how)
-                self._settled.set()
-                return
-            delay_s = delays.after(time.monotonic() - start)
-            self._restarts += 1
+    def _note_end(self, how: str, was_loaded: bool, is_last: bool) -> None:
+        if is_last:
+            self._failure = how
+        else:
             RESTARTS.labels(self._spec.model.name, self._spec.model.version, self._spec.number).inc()
-            LOGGER.error("actor of %s %s; %s", self._spec.name, how, restarting_in(delay_s))
-            self.group.fail(self._spec.number, "" if was_loaded else how)
-            self._closing.wait(delay_s)
+        self.group.fail(self._spec.number, "" if was_loaded and not is_last else how)
+
+    def _live_in_ray(self) -> tuple[str, bool]:
+        """Runs an actor once, as `_live` does; there is no next one if Ray has been shut down."""
+        how, was_loaded = self._live()
+        if ray.is_initialized():
+            return how, was_loaded
+        self._loop.closing.set()
+        return _NO_RAY, was_loaded
 
     def _live(self) -> tuple[str, bool]:
         """Runs an actor once; returns how it ended, and whether it had created its inference callable."""
@@ -139,8 +132,8 @@ class ActorSupervisor:
             self._loaded = loaded
             actor = RemoteActor(self._handle, node)
             self.group.put(self._spec.number, actor)
-            self._settled.set()
-            if self._restarts:
+            self._loop.settled.set()
+            if self._loop.restarts:
                 LOGGER.info("The actor of %s has been restarted on node %s.", self._spec.name, node)
             live = self._handle.live.remote().future()
             while True:
@@ -175,7 +168,7 @@ class ActorSupervisor:
                 f"{_in_words(spec.options)}, and {resources_of_cluster()}; if that is enough, its node is busy "
                 "(RAY_worker_niceness=0 lets the processes of actors start sooner)"
             )
-            if not self._settled.is_set():
+            if not self._loop.settled.is_set():
                 raise _StartError(failure) from None
             LOGGER.warning("The actor of %s %s; it waits on.", spec.name, failure)
             node = self._wait(reference)
@@ -185,7 +178,7 @@ class ActorSupervisor:
         """Waits for a result, as long as the instance is needed."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         result = reference.future()
-        while not self._closing.is_set():
+        while not self._loop.closing.is_set():
             left_s = _POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())
             if is_done(result, max(0.0, left_s)):
                 return result.result()

@@ -17,7 +17,7 @@ import urllib.request
 
 import psutil
 import pytest
-from serving import HOST, Script, running_triton, wait_until
+from serving import HOST, OwnProcess, Script, running_triton, wait_until
 from worker_models import (
     SERVE,
     environment_in,
@@ -203,7 +203,7 @@ def test_one_python_hosts_a_model_on_another(tmp_path, host, guest):
     assert [version.rpartition(".")[0] for version in versions] == [host, guest]
 
 
-class PlainServer:
+class PlainServer(OwnProcess):
     """The Triton server as it is, with our folder in its backends."""
 
     def __init__(self, folder, repository, **environment):
@@ -229,13 +229,7 @@ class PlainServer:
     def send_request(self, model, *values):
         return infer_at(self.port, model, *values)
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
+    def _clean_up(self):
         self._log.close()
 
 

@@ -124,6 +124,36 @@ self.pool.submit(time.sleep, 0.3)
     assert told(load(start, more)()) == ["done"]
 
 
+def test_background_tasks_of_an_awaited_call_clean_up_before_finalize(load):
+    start = """
+import asyncio
+self.asyncio = asyncio
+self.tasks = []
+"""
+    more = """
+    def execute(self, requests):
+        return self.respond([pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests])
+
+    async def respond(self, arrays):
+        begun = self.asyncio.Event()
+        self.tasks.append(self.asyncio.create_task(self.wait(begun)))
+        await begun.wait()
+        return [self.answer(array) for array in arrays]
+
+    async def wait(self, begun):
+        try:
+            begun.set()
+            await self.asyncio.Event().wait()
+        finally:
+            await self.asyncio.sleep(0.2)
+            tell("cleaned")
+
+    def finalize(self):
+        tell("finalize")
+"""
+    assert told(load(start, more)()) == ["cleaned", "finalize"]
+
+
 @pytest.mark.parametrize("is_daemon", [True, False])
 def test_threads_of_the_model_do_not_keep_the_process_alive(load, is_daemon):
     load(f"threading.Thread(target=time.sleep, args=[1000], daemon={is_daemon}).start()")()

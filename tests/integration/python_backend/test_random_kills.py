@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import functools
-import random
-import re
-import threading
-import time
 
 import pytest
 from footprint import Footprint, settled
-from serving import Load, at_once, request_json, running_triton, wait_until
+from random_kills import check_failures, kill_at_random
+from serving import at_once, request_json, running_triton, wait_until
 from worker_models import none_runs, send_request, workers_of, write_model
 
 MODELS = ("one", "two")
@@ -42,32 +39,16 @@ def all_serve(triton):
 def check_random_kills(triton, home, duration_s, caplog):
     wait_until(lambda: all_serve(triton))
     before, folders = Footprint(triton), sorted(home.rglob("*"))
-    done = threading.Event()
-    loads = [Load(functools.partial(send_request, triton, model), done) for model in MODELS for _ in range(3)]
-    seeded, victims = random.Random(1), []
-    end = time.monotonic() + duration_s
-    while time.monotonic() < end:
-        time.sleep(seeded.uniform(0.05, 1.0))
-        workers = workers_of(triton)
-        if workers:
-            victims.append(seeded.choice(workers))
-            victims[-1].kill()
-    done.set()
-    for load in loads:
-        load.join(60)
-        assert not load.is_alive()
+    sends = [functools.partial(send_request, triton, model) for model in MODELS for _ in range(3)]
+    responses, victims = kill_at_random(sends, lambda: workers_of(triton), duration_s)
 
-    responses = [response for load in loads for response in load.responses]
-    failed = [response for _, response in responses if isinstance(response, str)]
     assert all(response[0] == 2 * number for number, response in responses if not isinstance(response, str))
-    assert len(failed) < len(responses) / 2
-    for response in failed:
-        assert re.search("the worker has gone|its worker process", response), response
+    check_failures(responses, "the worker has gone|its worker process")
     wait_until(lambda: all_serve(triton), 30)
     for model in MODELS:
         assert request_json(triton, "GET", f"/v2/models/{model}/ready")[0] == 200
-    told = [line for line in caplog.messages if "was killed by SIGKILL; restarting it" in line]
-    assert len(told) == len(victims)
+    logged = [line for line in caplog.messages if "was killed by SIGKILL; restarting it" in line]
+    assert len(logged) == len(victims)
     assert none_runs(victims)
     after = settled(triton, before)
     assert before.is_as_before(after), (before.rss, after.rss, before.files, after.files)

@@ -15,14 +15,14 @@ import urllib.request
 
 import psutil
 import pytest
-from serving import FREE_PORTS, HOST, bind_floats, running_triton, wait_until
+from serving import FREE_PORTS, HOST, OwnProcess, bind_floats, running_triton, wait_until
 from worker_models import none_runs, write_model
 
 from pytriton.cli.main import main
 from pytriton.server.config import TritonConfig
 
 
-class Command:
+class Command(OwnProcess):
     """The command, in a process of its own."""
 
     def __init__(self, folder, repository, *flags):
@@ -35,14 +35,6 @@ class Command:
                 stdout=log,
                 stderr=log,
             )
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
 
     @property
     def log(self):

@@ -17,7 +17,6 @@ from serving import (
     Background,
     Script,
     at_once,
-    is_ready,
     is_running,
     metrics_of,
     running_triton,
@@ -258,91 +257,6 @@ def test_a_model_that_is_loaded_again_changes_processes_without_an_error(triton,
     background.finish()
     assert [response for response in responses if isinstance(response, str)] == []
     wait_until(lambda: not is_running(first))
-
-
-def test_a_model_that_ends_its_process_is_not_loaded_and_the_error_says_how_it_ended(triton, repository, name):
-    write_model(repository, name, start="import os; os._exit(3)")
-    status, response = command(triton, name, "load")
-    assert status == 400
-    assert f"model '{name}': its worker process ended with exit status 3" in response["error"]
-
-
-def test_a_model_whose_start_fails_is_not_loaded_and_leaves_no_process(triton, repository, name, caplog):
-    before = {worker.pid for worker in workers_of(triton)}
-    write_model(repository, name, start="raise ValueError('no weights')")
-    with caplog.at_level(logging.ERROR):
-        status, response = command(triton, name, "load")
-        assert status == 400
-        assert f"model '{name}': ValueError: no weights" in response["error"]
-        wait_until(lambda: "Traceback (most recent call last)" in caplog.text)
-    assert {worker.pid for worker in workers_of(triton)} <= before
-
-
-WARMUP = """
-model_warmup [
-  {name: "zeros" batch_size: 1 inputs {key: "x" value {data_type: TYPE_FP32 dims: [2] zero_data: true}}}
-]
-"""
-
-
-def test_a_model_whose_warm_up_fails_is_not_loaded_and_the_server_goes_on(triton, repository, name):
-    code = MODEL.replace("    def answer(self, x):", "    def answer(self, x):\n        raise ValueError('cold')")
-    write_model(repository, name, code=code, config=WARMUP)
-    for _ in range(3):  # the server would not always crash
-        status, response = command(triton, name, "load")
-        assert status == 400
-        assert "failed to run warmup sample 'zeros'" in response["error"]
-        assert "ValueError: cold" in response["error"]
-    assert triton.is_alive()
-
-
-def test_a_start_that_takes_too_long_fails_the_load_with_the_reason(tmp_path):
-    write_model(tmp_path, "slow", start="import time; time.sleep(1000)")
-    with running_triton(model_repository=tmp_path, backend_config=["python,stub-timeout-seconds=2"]) as triton:
-        triton.connect()
-        server = server_of(triton)
-        with pytest.raises(PyTritonInvalidOperationError) as raised:
-            triton.run()
-    assert "model 'slow': its worker process has not replied for 2 s and was killed" in str(raised.value)
-    assert not is_running(server)
-
-
-def test_all_that_do_not_load_are_named(tmp_path, caplog):
-    write_model(tmp_path, "good")
-    write_model(tmp_path, "bad", start="raise ValueError('one')")
-    write_model(tmp_path, "worse", start="raise ValueError('two')")
-    with running_triton(model_repository=tmp_path) as triton, pytest.raises(PyTritonInvalidOperationError) as raised:
-        triton.run()
-    assert "model 'bad' from" in str(raised.value)
-    assert "ValueError: one" in str(raised.value)
-    assert "The server cannot load model 'worse'" in caplog.text
-
-
-def test_the_others_are_served_if_an_error_is_no_reason_to_exit_also_after_a_restart(tmp_path, caplog):
-    write_model(tmp_path, "good")
-    write_model(tmp_path, "bad", start="raise ValueError('one')")
-    write_model(tmp_path, "worse", start="raise ValueError('two')")
-    with running_triton(model_repository=tmp_path, exit_on_error=False) as triton:
-        triton.run()
-        assert send_request(triton, "good", 1)[0] == 2
-        errors = [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR]
-        for name, reason in (("bad", "one"), ("worse", "two")):
-            pattern = f"The server cannot load model '{name}' from .* ValueError: {reason}"
-            assert len([each for each in errors if re.match(pattern, each)]) == 1
-        server = server_of(triton)
-        server.kill()
-        wait_until(lambda: not is_running(server) and is_ready(triton))
-        assert send_request(triton, "good", 1)[0] == 2
-
-
-def test_a_server_that_ends_as_it_loads_is_a_reason_to_exit_in_any_case(tmp_path):
-    write_model(tmp_path, "fatal", start="import os; os.kill(os.getppid(), 9)")
-    with (
-        running_triton(model_repository=tmp_path, exit_on_error=False) as triton,
-        pytest.raises(PyTritonInvalidOperationError, match="cannot load model 'fatal'"),
-    ):
-        triton.run()
-    assert not triton.is_alive()
 
 
 def test_settings_that_have_no_effect_are_said_to_have_none_once(tmp_path, caplog):

@@ -69,14 +69,14 @@ def busy(spin):
         Post().wait(spin)
 
 
-def test_what_has_been_long_in_coming_is_slept_for(spin):
+def test_a_thread_sleeps_for_an_event_that_has_taken_long(spin):
     post = Post()
 
     assert post.wait(spin) == "asleep"
     assert post.polled == 0
 
 
-def test_what_comes_soon_is_waited_for_awake(spin):
+def test_a_thread_spins_for_an_event_that_comes_soon(spin):
     busy(spin)
     post = Post()
     post.comes_after = 3
@@ -85,7 +85,7 @@ def test_what_comes_soon_is_waited_for_awake(spin):
     assert post.polled == 4
 
 
-def test_what_does_not_come_soon_after_all_is_slept_for(spin, clock):
+def test_a_thread_sleeps_after_it_has_spun_in_vain(spin, clock):
     busy(spin)
     post = Post()
     post.comes_after = float("inf")
@@ -96,7 +96,7 @@ def test_what_does_not_come_soon_after_all_is_slept_for(spin, clock):
     assert clock.now_ns - begin < 1_000_000
 
 
-def test_it_is_slept_for_again_when_it_takes_longer(spin, clock):
+def test_a_thread_sleeps_again_once_an_event_takes_longer(spin, clock):
     def sleep():
         clock.now_ns += 5_000_000
         return THING
@@ -108,7 +108,7 @@ def test_it_is_slept_for_again_when_it_takes_longer(spin, clock):
     assert Post().wait(spin) == "asleep"
 
 
-def test_nothing_may_come(spin):
+def test_a_wait_may_time_out(spin):
     busy(spin)
 
     assert spin.wait(lambda: None, lambda: None) is None
@@ -126,14 +126,14 @@ def awake_in_vain(spin, times):
     return numbers
 
 
-def test_it_rests_when_it_was_awake_in_vain_and_longer_each_time(spin):
+def test_spinning_pauses_after_it_was_in_vain_and_longer_each_time(spin):
     busy(spin)
 
     # Awake once, 8 times asleep, awake once, 16 times asleep.
     assert awake_in_vain(spin, 40) == [0, 9, 26]
 
 
-def test_it_rests_less_once_it_was_awake_for_good_reason(spin):
+def test_spinning_pauses_for_less_once_it_has_paid(spin):
     busy(spin)
     assert awake_in_vain(spin, 9 + 17) == [0, 9]  # the next rest would be of 32
 
@@ -141,7 +141,7 @@ def test_it_rests_less_once_it_was_awake_for_good_reason(spin):
     assert awake_in_vain(spin, 10) == [0, 9]
 
 
-def test_where_clients_wait_in_line_it_is_slept_for_and_so_is_what_comes_next(spin):
+def test_a_thread_sleeps_while_requests_queue_and_once_more_afterwards(spin):
     busy(spin)
 
     assert Post().wait(spin, batch_size=2) == "awake"

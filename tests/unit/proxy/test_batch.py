@@ -108,7 +108,7 @@ def test_a_block_is_released_when_its_last_view_dies(wire):
     assert connection.arena.in_use() == 0
 
 
-def test_a_batch_that_nobody_looked_at_is_released(wire):
+def test_a_batch_without_views_is_released(wire):
     connection = wire()
     connection.batch({"x": floats(2)})
     gc.collect()
@@ -173,7 +173,7 @@ def test_dictionaries_are_joined_like_requests():
     assert rows == [2, 1]
 
 
-def test_details_stay_with_their_request(wire):
+def test_metadata_belongs_to_its_request(wire):
     batch = wire().batch(
         {"x": floats(1)},
         {"x": floats(1)},
@@ -187,7 +187,7 @@ def test_details_stay_with_their_request(wire):
     assert (batch.requested_outputs(0), batch.requested_outputs(1)) == ([1], None)
 
 
-def test_details_may_be_changed_before_they_are_looked_at(wire):
+def test_metadata_may_be_set_before_it_is_read(wire):
     (request,) = wire().batch({"x": floats(1)}, metadata=[RequestMetadata("first", [1], {"n": 1})]).requests()
 
     request.request_id = "second"
@@ -222,7 +222,7 @@ def test_scalars_without_batching_have_no_dimension(wire):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.lists(st.binary(max_size=20), min_size=2, max_size=2), min_size=1, max_size=6))
-def test_any_bytes_come_as_they_were_sent(wire, rows):
+def test_bytes_of_any_kind_arrive_unchanged(wire, rows):
     connection = wire(inputs=[Tensor(name="t", shape=(2,), dtype=bytes)])
     arrays = []
     for row in rows:
@@ -236,7 +236,7 @@ def test_any_bytes_come_as_they_were_sent(wire, rows):
     assert stack_requests(batch.requests())[0]["t"].tolist() == rows
 
 
-def test_requests_can_be_asked_whether_they_are_cancelled(wire):
+def test_requests_know_whether_they_are_cancelled(wire):
     connection = wire()
     offset, size = connection.lay_down([{"x": floats(1)}, {"x": floats(2)}])
     batch = Batch(connection.peer.lease(offset, size), connection.signature)
@@ -252,7 +252,7 @@ def test_requests_can_be_asked_whether_they_are_cancelled(wire):
     assert not Request({}).is_cancelled(), "nobody cancels one that was made by hand"
 
 
-def test_who_asks_to_be_told_of_cancelling_late_is_told_at_once(wire):
+def test_a_callback_that_is_registered_after_the_cancellation_is_called_at_once(wire):
     connection = wire()
     offset, size = connection.lay_down([{"x": floats(1)}])
     batch = Batch(connection.peer.lease(offset, size), connection.signature)

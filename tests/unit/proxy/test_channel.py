@@ -14,7 +14,7 @@ from pytriton.proxy.wire.notification import Notification, NotificationKind
 
 
 class TestChannel:
-    def test_bells_arrive_in_order(self):
+    def test_notifications_arrive_in_order(self):
         ours, theirs = channels()
         notifications = [Notification(NotificationKind.BATCH, number, -number, 2**62) for number in range(5)]
         for notification in notifications:
@@ -24,7 +24,7 @@ class TestChannel:
         ours.close()
         theirs.close()
 
-    def test_a_file_descriptor_travels_along(self, tmp_path):
+    def test_a_notification_may_bring_a_file_descriptor(self, tmp_path):
         ours, theirs = channels()
         with (tmp_path / "file").open("w+b") as file:
             file.write(b"content")
@@ -38,7 +38,7 @@ class TestChannel:
         ours.close()
         theirs.close()
 
-    def test_the_end_of_the_other_side_is_told(self):
+    def test_receiving_raises_eof_when_the_other_side_closes(self):
         ours, theirs = channels()
         theirs.close()
 
@@ -48,7 +48,7 @@ class TestChannel:
             ours.send(Notification(NotificationKind.BATCH, 1, 0, 0))
         ours.close()
 
-    def test_closing_wakes_who_waits(self):
+    def test_closing_wakes_a_waiting_thread(self):
         ours, theirs = channels()
         ended = threading.Event()
 
@@ -66,14 +66,14 @@ class TestChannel:
         thread.join()
         theirs.close()
 
-    def test_silence_is_told_as_none(self):
+    def test_receiving_returns_none_after_its_time_limit(self):
         ours, theirs = channels()
 
         assert ours.receive() is None
         ours.close()
         theirs.close()
 
-    def test_what_is_no_bell_ends_the_conversation(self):
+    def test_a_malformed_notification_closes_the_connection(self):
         left, right = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         channel = Channel(right)
         left.send(b"short")

@@ -17,14 +17,14 @@ class Work:
         self.done += left
 
 
-def test_what_is_left_while_nobody_holds_it_is_done_at_once():
+def test_work_is_done_at_once_while_the_lock_is_free():
     work = Work()
     done, lock = work.done, work.lock
     lock.leave(1)
     assert done == [1]
 
 
-def test_the_holder_does_what_others_leave_before_it_lets_go():
+def test_the_holder_does_queued_work_before_it_releases_the_lock():
     work = Work()
     done, lock = work.done, work.lock
     with lock:
@@ -35,7 +35,7 @@ def test_the_holder_does_what_others_leave_before_it_lets_go():
     assert done == [1, 2]
 
 
-def test_what_was_left_comes_before_the_next_holders_own():
+def test_queued_work_is_done_before_that_of_the_next_holder():
     work = Work()
     done, lock = work.done, work.lock
     lock._left.append(1)

@@ -23,7 +23,7 @@ from pytriton.proxy.worker.threads import ThreadPool
 
 
 class TestCoroutines:
-    def test_they_answer_each_request_in_one_response(self, serve):
+    def test_each_request_gets_one_response(self, serve):
         async def double(requests):
             await asyncio.sleep(0)
             return [[request["x"] * 2] for request in requests]
@@ -61,7 +61,7 @@ class TestCoroutines:
             assert (reply.sequence, outputs["y"].tolist()) == (sequences[number], [[number]])
 
     @pytest.mark.parametrize("decoupled", [True, False])
-    def test_answers_that_are_there_together_travel_together(self, serve, monkeypatch, decoupled):
+    def test_responses_of_one_turn_are_sent_together(self, serve, monkeypatch, decoupled):
         count = 40
         waiting = []
         calls = []
@@ -89,7 +89,7 @@ class TestCoroutines:
         if decoupled:
             assert instance.notifications < count / 2
 
-    def test_they_know_the_model_that_they_are_called_for(self, serve):
+    def test_callables_know_their_model(self, serve):
         async def infer(requests):
             await asyncio.sleep(0)
             return [y(len(MODEL.get().name))]
@@ -111,7 +111,7 @@ class TestCoroutines:
         assert instance.stream(sequence, 2) == [[[3]]]
 
     @pytest.mark.parametrize("nothing", [None, Response({}, final=True)], ids=repr)
-    def test_a_decoupled_one_may_answer_with_nothing(self, serve, nothing):
+    def test_a_decoupled_model_may_send_no_response(self, serve, nothing):
         async def infer(requests):
             return [nothing, y(2)]
 
@@ -121,7 +121,7 @@ class TestCoroutines:
         assert instance.stream(sequence, 0) == []
         assert instance.stream(sequence, 1) == [[[2]]]
 
-    def test_one_that_is_not_decoupled_may_not(self, serve):
+    def test_a_model_that_is_not_decoupled_must_send_a_response(self, serve):
         async def infer(requests):
             return [None]
 
@@ -148,7 +148,7 @@ class TestCoroutines:
             assert "pytriton/proxy" not in failure.detail, "the traceback is that of the user's code"
         assert instance.stream(instance.notify(x(1))) == [[[1]]]
 
-    def test_one_that_is_cancelled_by_others_has_failed(self, serve):
+    def test_a_coroutine_that_is_cancelled_by_others_fails_its_requests(self, serve):
         async def infer(requests):
             raise asyncio.CancelledError
 
@@ -158,7 +158,7 @@ class TestCoroutines:
         assert failure.message.startswith("model 'm': CancelledError")
 
     @pytest.mark.parametrize("returned", [None, y(1), [y(1)], "ab", 5])
-    def test_what_is_no_list_of_as_many_responses_is_an_error(self, serve, returned):
+    def test_a_wrong_number_of_responses_is_an_error(self, serve, returned):
         async def infer(requests):
             return returned
 
@@ -255,7 +255,7 @@ class TestPlainFunctions:
 
         assert instance.stream(instance.notify(x(1))) == [[[1]]]
 
-    def test_a_coroutine_is_awaited_where_one_batch_is_taken_at_a_time_too(self, serve):
+    def test_a_coroutine_is_awaited_in_sequential_mode_too(self, serve):
         async def infer(requests):
             await asyncio.sleep(0)
             return [y(len(MODEL.get().name))]
@@ -332,7 +332,7 @@ class TestOutputs:
         ]
 
     @pytest.mark.parametrize("value", [5, None, [b"a"]], ids=repr)
-    def test_objects_that_are_no_bytes_are_an_error(self, serve, value):
+    def test_objects_other_than_bytes_are_an_error(self, serve, value):
         array = np.empty((1, 2), object)
         array[:] = [[b"a", value]]
 
@@ -347,7 +347,7 @@ class TestOutputs:
         assert f"a BYTES output contains {value!r}" in failure.message
         assert instance.stream(instance.notify(x(1)))[0] == [[b"a"]]
 
-    def test_only_what_is_requested_has_to_be_there(self, serve):
+    def test_outputs_that_are_not_requested_may_be_missing(self, serve):
         outputs = [Tensor(name=name, shape=(-1,), dtype=np.float32) for name in ("y", "z")]
 
         async def infer(requests):
@@ -360,7 +360,7 @@ class TestOutputs:
         (failure,) = instance.stream(instance.notify(x(1), metadata=[RequestMetadata(outputs=[1])]))
         assert failure.message == "model 'm': the inference callable did not return the output 'z'"
 
-    def test_memory_is_used_again_and_given_back(self, direct):
+    def test_memory_is_reused_and_released(self, direct):
         async def infer(requests):
             yield [{"y": np.ones((1, 1 << 16), np.float32)}]
 

@@ -79,7 +79,7 @@ def endless(request, serve):
 
 
 class TestCancellation:
-    def test_a_batch_that_nobody_wants_ends_its_callable(self, endless):
+    def test_a_batch_ends_its_callable_once_all_requests_are_cancelled(self, endless):
         ended, worker, instance, sequence = endless
         instance.cancel(sequence, 0)
         assert not ended.ended.wait(0.2), "one of its requests is wanted"
@@ -92,7 +92,7 @@ class TestCancellation:
             assert all(item == [[1]] for item in instance.stream(sequence, request))
         assert worker.connections == 1
 
-    def test_a_request_can_be_asked(self, serve):
+    def test_a_request_knows_whether_it_is_cancelled(self, serve):
         seen = []
 
         def infer(requests):
@@ -109,7 +109,7 @@ class TestCancellation:
         assert instance.stream(sequence, 0)[-1] == [[2]]
         assert seen == [[False, True]]
 
-    def test_a_function_can_ask_too(self, serve):
+    def test_a_plain_function_sees_the_cancellation_of_its_request(self, serve):
         begun = threading.Event()
 
         def infer(requests):
@@ -215,7 +215,7 @@ class TestCancellation:
         assert instance.stream(sequence) == []
         assert cleaned == [True]
 
-    def test_an_error_when_it_is_to_end_goes_to_the_log(self, serve, caplog):
+    def test_an_error_of_a_cancelled_callable_is_logged(self, serve, caplog):
         begun = threading.Event()
 
         async def infer(requests):
@@ -235,7 +235,7 @@ class TestCancellation:
 
 
 class TestEnd:
-    def test_streams_that_are_ended_say_why(self, endless):
+    def test_streams_that_are_ended_send_the_reason(self, endless):
         ended, worker, instance, sequence = endless
         worker.end_streams("it is late")
 
@@ -325,7 +325,7 @@ class TestEnd:
         "notification",
         [Notification(99, 1, 0, 0), Notification(NotificationKind.BATCH, 9, 64, 8), Notification(3, 9, 2**62, 64)],
     )
-    def test_nonsense_from_the_instance_ends_the_connection(self, endless, notification):
+    def test_a_malformed_notification_closes_the_connection(self, endless, notification):
         ended, worker, instance, _ = endless
         instance.channel.send(notification)
 
@@ -335,7 +335,7 @@ class TestEnd:
         assert ended.ended.wait(SOON_S)
         wait_until(lambda: worker.connections == 0)
 
-    def test_an_arena_that_is_none_ends_the_connection(self, serve):
+    def test_an_invalid_arena_closes_the_connection(self, serve):
         worker, _ = serve(Ended().coroutine)
         gc.collect()
         files = psutil.Process().num_fds()
@@ -349,7 +349,7 @@ class TestEnd:
         assert psutil.Process().num_fds() <= files
 
     @pytest.mark.parametrize("kind", ["coroutine", "generator", "async generator"])
-    def test_an_unrecoverable_error_is_told_once_it_is_answered(self, serve, kind):
+    def test_an_unrecoverable_error_is_reported_after_its_response(self, serve, kind):
         told = threading.Event()
         error = PyTritonUnrecoverableError("gone")
 
@@ -376,7 +376,7 @@ class TestEnd:
         assert instance.stream(next_one)[-1].message == "model 'm': PyTritonUnrecoverableError: gone"
         assert next_one > sequence
 
-    def test_it_tells_since_when_it_has_been_idle(self, serve):
+    def test_a_worker_knows_since_when_it_has_been_idle(self, serve):
         gate = threading.Event()
 
         def infer(requests):

@@ -29,7 +29,7 @@ class TestStreams:
         assert instance.stream(sequence, 1) == [[[-number]] for number in range(count)]
 
     @both
-    def test_an_item_is_sent_before_the_next_one_is_asked_for(self, serve, kind):
+    def test_an_item_is_sent_before_the_next_one_is_computed(self, serve, kind):
         gate = threading.Event()
 
         def infer(requests):
@@ -84,7 +84,7 @@ class TestStreams:
         assert failure.message == "model 'm': ValueError: not this one"
 
     @both
-    def test_one_whose_requests_have_all_ended_is_closed(self, serve, kind):
+    def test_a_stream_is_closed_once_all_its_requests_have_ended(self, serve, kind):
         closed = threading.Event()
 
         def infer(requests):
@@ -134,7 +134,7 @@ class TestStreams:
         assert closed.wait(TIMEOUT_S)
 
     @both
-    def test_they_know_the_model_that_they_are_called_for(self, serve, kind):
+    def test_streams_know_their_model(self, serve, kind):
         def infer(requests):
             yield [y(len(MODEL.get().name))]
 

@@ -81,7 +81,7 @@ CONVERTED = {
 
 @pytest.mark.parametrize("kind", CONVERTED)
 @pytest.mark.parametrize("strict", [False, True])
-def test_what_is_converted(kind, strict, caplog):
+def test_values_are_converted(kind, strict, caplog):
     value, dtype, expected = CONVERTED[kind]
     if expected is None:
         with pytest.raises(PyTritonValidationError, match="has shape"):
@@ -108,7 +108,7 @@ SINGLE = {
 
 
 @pytest.mark.parametrize("kind", SINGLE)
-def test_single_values(kind):
+def test_single_values_are_converted(kind):
     value, dtype, shape, expected = SINGLE[kind]
     assert conformed(value, dtype, shape, batching=False).tolist() == expected
 
@@ -173,14 +173,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_is_refused(kind):
+def test_values_that_would_change_are_refused(kind):
     value, dtype, message = REFUSED[kind]
     with pytest.raises(PyTritonValidationError) as caught:
         conformed(value, dtype, strict=isinstance(value, np.ndarray))
     assert message in caught.value.message
 
 
-def test_a_vector_is_no_column():
+def test_a_vector_is_not_taken_for_a_column():
     for value in (np.float32([1, 2]), [1.0, 2.0]):
         with pytest.raises(PyTritonValidationError) as caught:
             conformed(value, np.float32, (1,))
@@ -190,7 +190,7 @@ def test_a_vector_is_no_column():
         )
 
 
-def test_a_tensor_of_another_device():
+def test_a_tensor_of_another_device_is_converted():
     class Remote(WithDlpack):
         def __dlpack__(self, **options):
             raise BufferError("it is in the memory of a GPU")
@@ -231,7 +231,7 @@ def test_strict_models_have_their_sizes_checked():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
-def test_tensors_of_pytorch(dtype):
+def test_tensors_of_pytorch_are_converted(dtype):
     torch = pytest.importorskip("torch")
     value = torch.tensor([[0.5, -2]], requires_grad=True)
     for tensor in (value, value.to(torch.bfloat16), value.double(), torch.tensor([[0.5, -2]])[:, :]):

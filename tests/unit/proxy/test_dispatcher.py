@@ -35,7 +35,7 @@ class Server:
     def __init__(self) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.settimeout(DEADLINE_S)
-        self.board = ReplyDispatcher(theirs)
+        self.dispatcher = ReplyDispatcher(theirs)
         self._arena = Arena(1 << 20)
         self._doorbell = BackendsDoorbell(self._arena)
         page = os.memfd_create("wake_flag", os.MFD_ALLOW_SEALING)
@@ -45,7 +45,7 @@ class Server:
         self.wake_flag = mmap.mmap(page, mmap.PAGESIZE)
         opening = threading.Thread(target=self._open)
         opening.start()
-        self.board._channel.open()
+        self.dispatcher._channel.open()
         opening.join()
 
     def _open(self) -> None:
@@ -57,7 +57,7 @@ class Server:
         os.close(self._page)
 
     def submit(self, loop: asyncio.AbstractEventLoop | None = None) -> PendingCall:
-        pending = self.board.submit(ServiceNotification.METRIC, MessageWriter().to_bytes(), Layout(), loop=loop)
+        pending = self.dispatcher.submit(ServiceNotification.METRIC, MessageWriter().to_bytes(), Layout(), loop=loop)
         kind, number, offset, size = self.receive()
         assert (kind, number) == (ServiceNotification.METRIC, pending.number)
         self.peer.lease(offset, size)  # and given back
@@ -90,7 +90,7 @@ class Waiting(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.result = self._server.board.wait(self._waiter, time.monotonic() + self._timeout_s)
+            self.result = self._server.dispatcher.wait(self._waiter, time.monotonic() + self._timeout_s)
         except PyTritonInvalidOperationError as error:
             self.result = error
 
@@ -113,18 +113,18 @@ def waiting(server: Server, count: int) -> tuple[list[PendingCall], list[Waiting
     threads = []
     for number, pending in enumerate(pending_calls):
         threads.append(Waiting(server, pending))
-        wait_until(lambda number=number: server.board._is_read and len(server.board._queue) == number)
+        wait_until(lambda number=number: server.dispatcher._is_read and len(server.dispatcher._queue) == number)
     return pending_calls, threads
 
 
-def test_a_reply_reaches_whoever_waits(server: Server) -> None:
+def test_a_reply_reaches_the_waiting_thread(server: Server) -> None:
     pending = server.submit()
     server.response(pending)
-    assert server.board.wait(pending, None) == 10
+    assert server.dispatcher.wait(pending, None) == 10
 
 
-def test_nothing_comes_in_time(server: Server) -> None:
-    assert server.board.wait(server.submit(), time.monotonic() + 0.01) is None
+def test_a_wait_may_time_out(server: Server) -> None:
+    assert server.dispatcher.wait(server.submit(), time.monotonic() + 0.01) is None
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 0, 1, 3]], ids=str)
@@ -151,7 +151,7 @@ def test_a_thread_that_has_its_reply_passes_the_reading_on(server: Server, other
 
 def test_a_thread_that_gives_up_passes_the_reading_on(server: Server) -> None:
     first = Waiting(server, server.submit(), timeout_s=0.1)
-    wait_until(lambda: server.board._is_read)
+    wait_until(lambda: server.dispatcher._is_read)
     pending = server.submit()
     second = Waiting(server, pending)
     assert first.finish() is None
@@ -165,7 +165,7 @@ def test_a_loop_reads_where_no_thread_does(server: Server) -> None:
         pending_calls = [server.submit(loop) for _ in range(3)]
         for pending in reversed(pending_calls):
             server.response(pending)
-        return [await server.board.wait_async(pending, time.monotonic() + DEADLINE_S) for pending in pending_calls]
+        return [await server.dispatcher.wait_async(pending, time.monotonic() + DEADLINE_S) for pending in pending_calls]
 
     assert asyncio.run(submit()) == [10, 20, 30]
     assert asyncio.run(submit()) == [40, 50, 60]
@@ -173,14 +173,16 @@ def test_a_loop_reads_where_no_thread_does(server: Server) -> None:
 
 def test_the_calls_of_many_tasks_are_sent_together_and_cancelled_only_then(server: Server) -> None:
     count = 2_000  # more than a socket holds
-    os.set_blocking(server.board._channel.fileno(), False)  # as uvloop does
+    os.set_blocking(server.dispatcher._channel.fileno(), False)  # as uvloop does
 
     async def call_all() -> None:
         loop = asyncio.get_running_loop()
         message = MessageWriter().to_bytes()
-        calls = [server.board.submit(ServiceNotification.METRIC, message, Layout(), loop=loop) for _ in range(count)]
-        server.board.cancel(calls[-1])
-        calls += [server.board.submit(ServiceNotification.METRIC, message, Layout(), loop=loop)]
+        calls = [
+            server.dispatcher.submit(ServiceNotification.METRIC, message, Layout(), loop=loop) for _ in range(count)
+        ]
+        server.dispatcher.cancel(calls[-1])
+        calls += [server.dispatcher.submit(ServiceNotification.METRIC, message, Layout(), loop=loop)]
         await asyncio.sleep(0)
 
     calling = threading.Thread(target=asyncio.run, args=(call_all(),))
@@ -193,10 +195,10 @@ def test_the_calls_of_many_tasks_are_sent_together_and_cancelled_only_then(serve
 
 def test_a_dispatcher_ends_with_its_last_user(server: Server) -> None:
     """It has files, which must not wait for the garbage collector."""
-    dispatcher = weakref.ref(server.board)
+    dispatcher = weakref.ref(server.dispatcher)
     gc.disable()
     try:
-        del server.board
+        del server.dispatcher
         assert dispatcher() is None
     finally:
         gc.enable()
@@ -207,7 +209,7 @@ def test_calls_of_a_loop_that_was_closed_do_not_hold_up_those_of_another(server:
 
     def call(loop: asyncio.AbstractEventLoop) -> None:
         for _ in range(5):
-            server.board.submit(ServiceNotification.METRIC, message, Layout(), loop=loop)
+            server.dispatcher.submit(ServiceNotification.METRIC, message, Layout(), loop=loop)
 
     closed, other = asyncio.new_event_loop(), asyncio.new_event_loop()
     call(closed)
@@ -222,9 +224,11 @@ def test_calls_of_tasks_that_cannot_be_sent_any_more_fail(server: Server) -> Non
     async def call_all() -> list[object]:
         loop = asyncio.get_running_loop()
         message = MessageWriter().to_bytes()
-        calls = [server.board.submit(ServiceNotification.METRIC, message, Layout(), loop=loop) for _ in range(9)]
+        calls = [server.dispatcher.submit(ServiceNotification.METRIC, message, Layout(), loop=loop) for _ in range(9)]
         server.close()
-        return await asyncio.gather(*(server.board.wait_async(call, None) for call in calls), return_exceptions=True)
+        return await asyncio.gather(
+            *(server.dispatcher.wait_async(call, None) for call in calls), return_exceptions=True
+        )
 
     assert [type(result) for result in asyncio.run(call_all())] == [PyTritonInvalidOperationError] * 9
 
@@ -234,7 +238,7 @@ def test_a_thread_reads_for_a_loop_and_a_loop_for_a_thread(server: Server) -> No
         mine = server.submit(asyncio.get_running_loop())
         server.response(mine)
         server.response(pending)
-        return [await server.board.wait_async(mine, time.monotonic() + DEADLINE_S)]
+        return [await server.dispatcher.wait_async(mine, time.monotonic() + DEADLINE_S)]
 
     for _ in range(30):
         pending = server.submit()
@@ -243,54 +247,54 @@ def test_a_thread_reads_for_a_loop_and_a_loop_for_a_thread(server: Server) -> No
         assert thread.finish() == 10 * pending.number
 
 
-def test_whoever_waits_is_told_that_the_server_is_gone(server: Server) -> None:
+def test_waiting_threads_get_an_error_when_the_server_is_gone(server: Server) -> None:
     _, threads = waiting(server, 3)
     server.close()
     for thread in threads:
         assert "the server is gone" in str(thread.finish())
     with pytest.raises(PyTritonInvalidOperationError, match="the server is gone"):
-        server.board.submit(ServiceNotification.METRIC, MessageWriter().to_bytes(), Layout())
+        server.dispatcher.submit(ServiceNotification.METRIC, MessageWriter().to_bytes(), Layout())
 
 
-def test_a_loop_that_waits_is_told_that_the_server_is_gone(server: Server) -> None:
+def test_waiting_tasks_get_an_error_when_the_server_is_gone(server: Server) -> None:
     async def submit() -> None:
         pending = server.submit(asyncio.get_running_loop())
         server.close()
-        await server.board.wait_async(pending, time.monotonic() + DEADLINE_S)
+        await server.dispatcher.wait_async(pending, time.monotonic() + DEADLINE_S)
 
     with pytest.raises(PyTritonInvalidOperationError, match="the server is gone"):
         asyncio.run(submit())
 
 
-def test_closing_wakes_whoever_waits_and_gives_files_back(server: Server) -> None:
+def test_closing_wakes_waiting_threads_and_closes_files(server: Server) -> None:
     _, threads = waiting(server, 3)
     before = psutil.Process().num_fds()
-    server.board.close()
-    server.board.close()
+    server.dispatcher.close()
+    server.dispatcher.close()
     for thread in threads:
         assert "the server is gone" in str(thread.finish())
     assert psutil.Process().num_fds() < before
 
 
-def test_what_is_dropped_is_thrown_away_when_it_comes(server: Server) -> None:
+def test_the_reply_to_a_cancelled_call_is_discarded(server: Server) -> None:
     dropped, pending = server.submit(), server.submit()
-    server.board.cancel(dropped)
+    server.dispatcher.cancel(dropped)
     server.response(dropped)
     server.response(pending)
-    assert server.board.wait(pending, time.monotonic() + DEADLINE_S) == 10 * pending.number
-    assert server.board._pending == {}
+    assert server.dispatcher.wait(pending, time.monotonic() + DEADLINE_S) == 10 * pending.number
+    assert server.dispatcher._pending == {}
 
 
-def test_tidying_takes_what_came_for_nobody(server: Server) -> None:
+def test_trimming_discards_replies_that_no_call_waits_for(server: Server) -> None:
     dropped = server.submit()
-    server.board.cancel(dropped)
+    server.dispatcher.cancel(dropped)
     server.response(dropped)
-    server.board.trim(time.monotonic())
-    assert server.board._pending == {}
-    assert server.board.in_use() == 0
+    server.dispatcher.trim(time.monotonic())
+    assert server.dispatcher._pending == {}
+    assert server.dispatcher.in_use() == 0
 
 
-def test_a_reply_ends_the_sleep_of_whoever_reads(server: Server) -> None:
+def test_a_reply_wakes_the_thread_that_reads(server: Server) -> None:
     (pending,), (thread,) = waiting(server, 1)
     time.sleep(0.05)  # it sleeps by now; if not, the test passes all the same
     begin = time.monotonic()
@@ -299,7 +303,7 @@ def test_a_reply_ends_the_sleep_of_whoever_reads(server: Server) -> None:
     assert time.monotonic() - begin < 0.2  # before it would have woken up by itself
 
 
-def test_a_server_that_sleeps_is_woken_by_a_question_and_one_that_is_awake_is_left_alone(server: Server) -> None:
+def test_a_call_wakes_a_server_that_sleeps_and_only_such_a_server(server: Server) -> None:
     server.submit()
     assert server.wake_flag[0] == 0
     server.wake_flag[0] = 1

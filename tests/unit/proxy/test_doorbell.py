@@ -50,7 +50,7 @@ def receiving(receive):
     return thread, got
 
 
-def test_the_backend_sees_whether_its_bell_was_taken(backend, ends):
+def test_the_backend_sees_whether_its_notification_was_taken(backend, ends):
     _, workers = ends
 
     for sequence in (1, 2):
@@ -74,7 +74,7 @@ def test_a_backend_that_waits_until_a_batch_is_taken_is_woken(backend):
     assert backend.acknowledged == 1
 
 
-def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):
+def test_a_notification_wakes_the_sleeping_worker_which_takes_it(backend, ends):
     _, workers = ends
     thread, got = receiving(workers.receive)
 
@@ -87,7 +87,7 @@ def test_a_ring_wakes_who_sleeps_there_and_the_bell_is_taken(backend, ends):
 
 
 @pytest.mark.parametrize("at_doorbell", [True, False], ids=["at a doorbell", "at a socket"])
-def test_where_clients_wait_in_line_a_bell_is_slept_for(backend, ends, monkeypatch, at_doorbell):
+def test_a_worker_sleeps_for_the_next_notification_while_requests_queue(backend, ends, monkeypatch, at_doorbell):
     backends, workers = ends
     if not at_doorbell:
         backends, workers = channels()
@@ -117,7 +117,7 @@ def test_where_clients_wait_in_line_a_bell_is_slept_for(backend, ends, monkeypat
         workers.close()
 
 
-def test_counts_may_run_over(backend, ends):
+def test_counts_may_overflow(backend, ends):
     _, workers = ends
     workers._doorbell._acknowledged = 0xFFFFFFFF
     backend.words[0] = backend.words[16] = 0xFFFFFFFF
@@ -130,7 +130,7 @@ def test_counts_may_run_over(backend, ends):
 
 
 @given(st.lists(st.tuples(*[st.integers(0, 2**63 - 1)] * 3), max_size=4))
-def test_bells_arrive_as_they_were_sent(places):
+def test_notifications_arrive_as_they_were_sent(places):
     arena = Arena(1 << 16)
     backend = BackendsDoorbell(arena)
     backends, workers = channels()
@@ -151,14 +151,14 @@ def test_bells_arrive_as_they_were_sent(places):
     arena.close()
 
 
-def test_silence_is_reported(ends):
+def test_receiving_returns_none_after_its_time_limit(ends):
     _, workers = ends
 
     assert workers.receive() is None
 
 
 @pytest.mark.parametrize("notifies", [True, False], ids=["that notifies", "that is killed"])
-def test_the_end_of_the_other_side_is_noticed(backend, ends, notifies):
+def test_receiving_raises_eof_when_the_other_side_closes(backend, ends, notifies):
     backends, workers = ends
     thread, got = receiving(lambda: workers.receive() or workers.receive())  # again after silence, on a busy machine
 
@@ -170,7 +170,7 @@ def test_the_end_of_the_other_side_is_noticed(backend, ends, notifies):
     assert isinstance(got[0], EOFError)
 
 
-def test_closing_wakes_who_sleeps_on_this_side(ends):
+def test_closing_wakes_the_sleeping_thread_of_this_side(ends):
     _, workers = ends
     thread, got = receiving(workers.receive)
 
@@ -181,7 +181,7 @@ def test_closing_wakes_who_sleeps_on_this_side(ends):
 
 
 @pytest.mark.parametrize("notifies", [True, False], ids=["that notifies", "that is killed"])
-def test_the_end_is_noticed_behind_a_batch(backend, ends, notifies):
+def test_the_end_of_the_other_side_is_noticed_after_a_batch(backend, ends, notifies):
     backends, workers = ends
     backend.notify_of(1, 64, 64)
     backends.close()
@@ -193,7 +193,7 @@ def test_the_end_is_noticed_behind_a_batch(backend, ends, notifies):
         workers.receive()
 
 
-def test_closing_rings_for_no_result(backend, ends):
+def test_closing_notifies_the_other_side_without_a_result(backend, ends):
     _, workers = ends
     workers.send(Notification(NotificationKind.RESULT, 1, 64, 64))
 

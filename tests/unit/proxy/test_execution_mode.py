@@ -75,30 +75,30 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("infer_func", "kind"), KINDS)
-def test_functions_are_told_apart(infer_func, kind):
+def test_the_kind_of_a_function_is_known(infer_func, kind):
     assert callable_kind(infer_func) is kind
 
 
 @pytest.mark.parametrize(("infer_func", "kind"), KINDS)
-def test_methods_are_what_their_functions_are(infer_func, kind):
+def test_a_method_has_the_kind_of_its_function(infer_func, kind):
     assert callable_kind(getattr(Methods(), infer_func.__name__)) is kind
     assert callable_kind(functools.partial(getattr(Methods, infer_func.__name__), Methods())) is kind
 
 
-def test_methods_of_classes_partial_methods_and_static_methods_are_told_apart():
+def test_the_kind_of_class_static_and_partial_methods_is_known():
     assert callable_kind(Methods().bound) is CallableKind.COROUTINE
     assert callable_kind(Methods.of_class) is CallableKind.COROUTINE
     assert callable_kind(Methods.of_nothing) is CallableKind.GENERATOR
 
 
 @pytest.mark.parametrize(("infer_func", "kind"), KINDS)
-def test_partials_are_what_they_are_of(infer_func, kind):
+def test_a_partial_has_the_kind_of_its_function(infer_func, kind):
     assert callable_kind(functools.partial(infer_func)) is kind
     assert callable_kind(functools.partial(functools.partial(infer_func), requests=[])) is kind
 
 
 @pytest.mark.parametrize(("infer_func", "kind"), KINDS)
-def test_callable_objects_are_what_their_call_is(infer_func, kind):
+def test_a_callable_object_has_the_kind_of_its_call_method(infer_func, kind):
     called = type("Called", (), {"__call__": lambda self, requests: requests})
     called.__call__ = getattr(Methods, infer_func.__name__)
 
@@ -107,13 +107,13 @@ def test_callable_objects_are_what_their_call_is(infer_func, kind):
 
 
 @pytest.mark.parametrize(("infer_func", "kind"), KINDS)
-def test_what_wrapt_decorates_stays_what_it_is(infer_func, kind):
+def test_a_function_that_wrapt_decorates_keeps_its_kind(infer_func, kind):
     assert callable_kind(passed_through(infer_func)) is kind
     assert callable_kind(passed_through(passed_through(infer_func))) is kind
     assert callable_kind(passed_through(getattr(Methods(), infer_func.__name__))) is kind
 
 
-def test_a_wrapper_by_functools_is_what_it_is_itself():
+def test_a_wrapper_by_functools_has_its_own_kind():
     @functools.wraps(coroutine)
     def plain(requests):
         return coroutine(requests)
@@ -131,7 +131,7 @@ def test_a_wrapper_by_functools_is_what_it_is_itself():
     [lambda requests: coroutine(requests), functools.lru_cache(function), list],
     ids=["lambda", "cache", "class"],
 )
-def test_all_else_is_a_function(infer_func):
+def test_anything_else_is_a_function(infer_func):
     assert callable_kind(infer_func) is CallableKind.FUNCTION
 
 
@@ -196,7 +196,7 @@ def test_all_other_callables_are_given_a_list_of_requests(other):
     assert requests_for(other) is Batch.requests
 
 
-def test_no_attribute_of_a_users_callable_is_taken_for_ours():
+def test_attributes_of_a_users_callable_have_no_effect():
     class Model:
         deferred = True
 

@@ -20,7 +20,7 @@ def ends():
         yield one, other
 
 
-def test_all_that_have_come_in_their_order(ends):
+def test_all_notifications_are_read_in_order(ends):
     reader = NotificationReader(ends[0])
     assert reader.read() == []
     sent = [(number, -number, 1 << 40, 0) for number in range(100)]
@@ -31,7 +31,7 @@ def test_all_that_have_come_in_their_order(ends):
 
 
 @pytest.mark.parametrize("count", [0, 1, 64, 150])
-def test_several_are_sent_in_their_order(ends, count):
+def test_several_notifications_are_sent_in_order(ends, count):
     sent = [(number, -number, 1 << 40, 0) for number in range(count)]
     NotificationSender(ends[1]).send_several([NOTIFICATION.pack(*notification) for notification in sent])
     reader, read = NotificationReader(ends[0]), []
@@ -40,7 +40,7 @@ def test_several_are_sent_in_their_order(ends, count):
     assert read == sent
 
 
-def test_the_other_side_has_gone(ends):
+def test_reading_ends_when_the_other_side_has_gone(ends):
     reader = NotificationReader(ends[0])
     NotificationSender(ends[1]).send(NOTIFICATION.pack(1, 2, 3, 4))
     ends[1].close()
@@ -52,7 +52,7 @@ def test_the_other_side_has_gone(ends):
         NotificationSender(ends[0]).send_several([NOTIFICATION.pack(1, 2, 3, 4)])
 
 
-def test_something_else_is_the_end(ends):
+def test_a_packet_of_another_size_ends_the_connection(ends):
     NotificationSender(ends[1]).send(b"x")
     assert NotificationReader(ends[0]).read() is None
 

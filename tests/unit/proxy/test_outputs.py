@@ -43,7 +43,7 @@ def in_batch(result):
         lambda requests: [[request["x"]] for request in requests],
     ],
 )
-def test_inputs_that_are_returned_as_they_came_stay_where_they_lie(large, infer):
+def test_unmodified_inputs_that_are_returned_are_not_copied(large, infer):
     connection, batch = large
 
     result, outputs = result_of(connection, batch, infer(WholeBatch(batch)))
@@ -52,7 +52,7 @@ def test_inputs_that_are_returned_as_they_came_stay_where_they_lie(large, infer)
     assert listed(outputs)["y"] == [floats(2, LARGE).tolist(), floats(1, LARGE, start=50).tolist()]
 
 
-def test_what_is_written_into_an_input_is_sent(large):
+def test_changes_of_a_returned_input_are_sent(large):
     connection, batch = large
 
     def negated(requests):
@@ -101,7 +101,7 @@ def test_an_input_of_another_batch_is_copied(wire):
 @pytest.mark.parametrize(
     "infer", [batched(lambda x: {"y": x}), lambda requests: [[request["x"]] for request in requests]]
 )
-def test_a_batch_that_a_result_lies_in_is_held_until_the_result_is_released(wire, infer):
+def test_a_batch_whose_memory_has_the_result_is_held_until_that_is_released(wire, infer):
     connection = wire(outputs=[ONE])
     for _ in range(2):
         batch = connection.batch({"x": floats(1, LARGE)})
@@ -226,7 +226,7 @@ def test_outputs_may_be_missing_and_others_be_there(wire, stacked, caplog):
     )
 
 
-def test_strict_models_may_lack_only_what_nobody_wants(wire):
+def test_strict_models_may_leave_out_only_outputs_that_are_not_requested(wire):
     connection = wire(strict=True)
     unwanted = connection.batch({"x": floats(1)}, metadata=[RequestMetadata(outputs=[0])])
 

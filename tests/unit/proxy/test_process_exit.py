@@ -74,7 +74,7 @@ reader.stdin.write(b"content")
     assert "content" in exit_after(code)[0]
 
 
-def test_a_handler_that_raises_is_told_and_passed_over():
+def test_a_handler_that_raises_is_printed_and_the_others_run():
     output, errors = exit_after("atexit.register(print, 'first')\natexit.register(lambda: 1 / 0)")
     assert output == "first\nreleased\n"
     assert "ZeroDivisionError" in errors
@@ -86,7 +86,7 @@ def test_a_handler_that_ends_the_process_does_not_keep_others_from_running(code)
     assert output == "first\nreleased\n"
 
 
-def test_a_handler_that_hangs_is_given_up():
+def test_a_handler_that_hangs_is_abandoned():
     code = "print('before')\natexit.register(time.sleep, 1000)\nprocess_exit.HANDLERS_TIMEOUT_S = 0.3"
     output, errors = exit_after(code)
     assert output == "before\n"
@@ -102,14 +102,14 @@ def test_files_are_written_although_a_handler_hangs(tmp_path):
     assert path.read_text() == "content"
 
 
-def test_a_main_thread_that_is_busy_is_given_up():
+def test_a_busy_main_thread_is_not_waited_for():
     code = "main_thread.submit(lambda: time.sleep(1000))\natexit.register(print, 'handler')"
     output, errors = exit_after(f"{code}\nprocess_exit._BUSY_TIMEOUT_S = 0.3")
     assert output == ""
     assert errors == "Exit handlers of the model did not run to their end: the main thread is busy.\n"
 
 
-def test_a_pool_that_does_not_finish_is_given_up():
+def test_a_pool_that_does_not_finish_is_abandoned():
     code = """
 from concurrent.futures import ThreadPoolExecutor
 process_exit._POOLS_TIMEOUT_S = 0.3
@@ -127,7 +127,7 @@ def test_a_stream_that_is_gone_does_not_keep_the_process(code):
     assert exit_after(code) == ("", "released\n")
 
 
-def test_what_libraries_in_c_have_printed_is_written():
+def test_output_of_c_libraries_is_flushed():
     assert "in C\n" in exit_after("atexit.register(ctypes.CDLL(None).printf, b'in C\\n')")[0]
 
 

@@ -50,12 +50,12 @@ def registry(folder):
 
 
 def send_request(registry, *frames):
-    with zmq.Context() as context, context.socket(zmq.REQ) as question:
-        question.setsockopt(zmq.LINGER, 0)
-        question.setsockopt(zmq.RCVTIMEO, TIMEOUT_S * 1000)
-        question.connect(registry.endpoint)
-        question.send_multipart(frames)
-        return question.recv_multipart()
+    with zmq.Context() as context, context.socket(zmq.REQ) as request:
+        request.setsockopt(zmq.LINGER, 0)
+        request.setsockopt(zmq.RCVTIMEO, TIMEOUT_S * 1000)
+        request.connect(registry.endpoint)
+        request.send_multipart(frames)
+        return request.recv_multipart()
 
 
 def register(registry, binding="b", instance="m_0_0"):
@@ -70,7 +70,7 @@ def admitted(registry, binding="b", instance="m_0_0"):
 
 
 class TestRegistry:
-    def test_an_instance_is_told_where_its_worker_is_and_what_the_model_has(self, registry, wire, folder):
+    def test_an_admission_has_the_workers_address_and_the_models_tensors(self, registry, wire, folder):
         registry.add("b", [Worker(double, wire().signature)])
 
         admission = admitted(registry)
@@ -79,7 +79,7 @@ class TestRegistry:
         assert admission.batching is True
         assert (admission.inputs, admission.outputs) == (["x", "w"], ["y", "z"])
 
-    def test_an_instance_is_told_how_many_batches_its_worker_takes(self, registry, wire):
+    def test_an_admission_has_the_number_of_batches_in_flight(self, registry, wire):
         async def infer(requests):
             return requests
 
@@ -194,7 +194,7 @@ class TestRegistry:
 
         assert [registry._listener._tickets[ticket] for ticket in tickets] == [workers[each] for each in (2, 0, 1, 0)]
 
-    def test_an_instance_is_told_how_its_workers_process_is(self, registry):
+    def test_a_registration_reports_the_state_of_the_workers_process(self, registry):
         admission = AdmissionMessage("socket", 7, True, False, ExecutionMode.SEQUENTIAL, 1, ["x"], ["y"])
         standings = [
             AdmissionStatus(admission, 3),
@@ -224,17 +224,17 @@ class TestRegistry:
         assert verdict == b"refused"
         assert b"model 'm' is no longer bound" in reason
 
-    def test_another_version_is_refused_with_both(self, registry):
+    def test_another_protocol_version_is_refused_with_both_versions(self, registry):
         verdict, reason = send_request(registry, b"pytriton", b"77", b"?")
 
         assert verdict == b"refused"
         assert f"version 77 of the proxy protocol, the pytriton package version {PROTOCOL_VERSION}" in reason.decode()
 
     @pytest.mark.parametrize("frames", [[b""], [b"pytriton"], [b"other", b"1", b""], [b"pytriton", b"1", b"\x01" * 40]])
-    def test_nonsense_is_refused(self, registry, frames):
+    def test_malformed_registrations_are_refused(self, registry, frames):
         assert send_request(registry, *frames)[0] == b"refused"
 
-    def test_closing_leaves_nothing(self, folder):
+    def test_closing_leaves_no_thread_and_no_socket(self, folder):
         before = psutil.Process().num_fds()
         for _ in range(3):
             Registry(folder).close()

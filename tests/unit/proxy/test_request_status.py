@@ -17,7 +17,7 @@ def test_every_status_of_the_exception_has_a_code():
 
 
 @given(st.sampled_from([*STATUSES.values()]), st.text())
-def test_what_is_written_is_read(status, message):
+def test_a_status_is_read_as_it_was_written(status, message):
     text = with_status(status, message)
     assert read_status(text, status.code) == read_status(text, None) == (status, message)
 
@@ -40,6 +40,6 @@ def test_a_refusal_has_neither_the_models_name_nor_a_traceback():
 
 
 @pytest.mark.parametrize("status", ["teapot", "", None, 400, ["conflict"]])
-def test_a_status_that_there_is_not(status):
+def test_an_unknown_status_is_refused(status):
     with pytest.raises(PyTritonBadParameterError, match="use one of invalid_argument, not_found, conflict"):
         PyTritonInvalidRequestError("no", status)

@@ -138,7 +138,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("returned", "message"), WRONG)
-def test_what_does_not_fit_is_told_in_a_sentence(wire, returned, message):
+def test_outputs_that_do_not_fit_are_described_in_one_sentence(wire, returned, message):
     connection = wire()
     batch = connection.batch({"x": X})
 
@@ -182,7 +182,7 @@ def test_scalars_without_batching_travel_with_one_dimension(wire):
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.one_of(st.binary(max_size=20), st.text(max_size=10)), min_size=1, max_size=8))
-def test_any_bytes_and_text_travel(wire, items):
+def test_bytes_and_text_of_any_kind_are_sent(wire, items):
     connection = wire(outputs=[Tensor(name="y", shape=(-1,), dtype=bytes)])
     batch = connection.batch({"x": X})
     array = np.empty((1, len(items)), object)
@@ -194,14 +194,14 @@ def test_any_bytes_and_text_travel(wire, items):
 
 
 @pytest.mark.parametrize("dtype", ["S4", "U4", object])
-def test_bytes_of_every_kind_of_array_travel(wire, dtype):
+def test_bytes_in_every_kind_of_array_are_sent(wire, dtype):
     connection = wire(outputs=[Tensor(name="y", shape=(-1,), dtype=bytes)])
     batch = connection.batch({"x": X})
 
     assert listed(result_of(connection, batch, [[np.array([["ab", ""]], dtype)]])[1]) == {"y": [[[b"ab", b""]]]}
 
 
-def test_objects_that_are_no_bytes_are_told(wire):
+def test_objects_other_than_bytes_are_named_in_the_error(wire):
     connection = wire(outputs=[Tensor(name="y", shape=(-1,), dtype=bytes)])
     batch = connection.batch({"x": X})
 
@@ -209,7 +209,7 @@ def test_objects_that_are_no_bytes_are_told(wire):
         result_of(connection, batch, [[np.array([[b"a", 1.5]], object)]])
 
 
-def test_a_result_that_does_not_fit_into_memory_is_told(wire):
+def test_a_result_that_does_not_fit_into_memory_is_an_error(wire):
     connection = wire()
     batch = connection.batch({"x": X})
     enormous = np.broadcast_to(np.float32(0), (1, 1 << 40))

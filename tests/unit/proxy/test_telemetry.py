@@ -73,7 +73,7 @@ def test_settings_build_a_tracer():
     assert span.resource.attributes["telemetry.sdk.name"] == "opentelemetry"
 
 
-def test_worker_processes_get_what_the_settings_say(no_tracer, monkeypatch):
+def test_worker_processes_get_the_settings_as_variables(no_tracer, monkeypatch):
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.name=mine")
     end = tracer.use_trace_config([*SETTINGS, "opentelemetry,bsp_schedule_delay=50"])
     try:
@@ -116,7 +116,7 @@ current_tracer().start_span("lost").end()
 
 
 @given(st.text() | st.recursive(st.none() | st.integers() | st.text(), lambda each: st.lists(each)).map(json.dumps))
-def test_what_is_no_context_is_none(text):
+def test_an_invalid_context_is_none(text):
     assert context_of(text) is None
 
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 from wiring import TIMEOUT_S, wait_until
 
-from pytriton.proxy.worker.threads import EventLoop, ThreadPool
+from pytriton.proxy.worker.threads import EventLoop, MainThread, ThreadPool
 
 _numbers = itertools.count()
 
@@ -50,6 +50,23 @@ def loop(name):
 
 def run(loop, coroutine):
     return asyncio.run_coroutine_threadsafe(coroutine, loop).result(TIMEOUT_S)
+
+
+def waiting_task(loop):
+    """Starts a task that waits until it is cancelled; returns an event that it sets when it has cleaned up."""
+    entered, cleaned = threading.Event(), threading.Event()
+
+    async def waiting():
+        try:
+            entered.set()
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0.1)
+            cleaned.set()
+
+    asyncio.run_coroutine_threadsafe(waiting(), loop)
+    assert entered.wait(TIMEOUT_S)
+    return cleaned
 
 
 class TestEventLoop:
@@ -101,6 +118,69 @@ class TestEventLoop:
         assert running.is_closed()
         assert tasks[0].cancelled()
         assert sorted(events) == ["cleaned up", "closed"]
+
+    def test_a_task_that_comes_with_the_end_starts_and_cleans_up(self, loop, name):
+        gate, events = threading.Event(), []
+
+        async def waiting():
+            events.append("started")
+            try:
+                await asyncio.Event().wait()
+            finally:
+                events.append("cleaned up")
+
+        running = loop.get()
+        running.call_soon_threadsafe(lambda: gate.wait(TIMEOUT_S))
+        running.call_soon_threadsafe(lambda: tasks.append(running.create_task(waiting())))
+        tasks = []
+        loop.stop()
+        gate.set()
+
+        wait_until_gone(name)
+        assert events == ["started", "cleaned up"]
+        assert tasks[0].cancelled()
+
+    def test_joining_waits_for_what_cleans_up(self, loop, name):
+        cleaned = waiting_task(loop.get())
+
+        loop.stop()
+        loop.join(TIMEOUT_S)
+
+        assert cleaned.is_set()
+        assert named(name) == []
+
+    def test_joining_waits_for_a_loop_in_the_main_thread_too(self, name):
+        main_thread = MainThread()
+        threading.Thread(target=main_thread.run, daemon=True).start()
+        loop = EventLoop(name, main_thread)
+        cleaned = waiting_task(loop.get())
+
+        loop.stop()
+        loop.join(TIMEOUT_S)
+
+        assert cleaned.is_set()
+
+    def test_joining_a_loop_that_has_not_started_returns_at_once(self, loop, name):
+        loop.join(TIMEOUT_S)
+        EventLoop(name, MainThread()).join(TIMEOUT_S)
+
+    def test_joining_does_not_wait_for_ever(self, loop, name):
+        gate, blocked = threading.Event(), threading.Event()
+        loop.get().call_soon_threadsafe(lambda: (blocked.set(), gate.wait(TIMEOUT_S)))
+        assert blocked.wait(TIMEOUT_S)
+
+        loop.stop()
+        loop.join(0.01)
+
+        assert len(named(name)) == 1
+        gate.set()
+
+    def test_joining_in_the_loops_own_thread_does_nothing(self, loop):
+        async def join():
+            loop.join(TIMEOUT_S)
+            return "joined"
+
+        assert run(loop.get(), join()) == "joined"
 
     def test_what_does_not_let_itself_be_cancelled_keeps_nobody(self, loop, name):
         entered = threading.Event()

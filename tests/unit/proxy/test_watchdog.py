@@ -62,7 +62,7 @@ def test_a_stream_hangs_no_more_when_it_takes_a_step_and_may_hang_again(watchdog
     assert reports == [True, False, True, False]
 
 
-def test_what_hangs_at_the_end_does_not_count_any_more(watchdog, reports):
+def test_calls_that_hang_no_longer_count_after_closing(watchdog, reports):
     watchdog.begin("call")
     wait_until(lambda: reports == [True])
 

@@ -52,13 +52,13 @@ def failing(error):
 
 
 class TestWorker:
-    def test_it_welcomes_an_instance_with_its_arena(self, serve):
+    def test_an_instance_is_welcomed_with_the_workers_arena(self, serve):
         worker, instance = serve(double)
 
         assert instance.welcome.kind == NotificationKind.WELCOME
         assert worker.connections == 1
 
-    def test_it_answers_batches_in_turn(self, serve):
+    def test_batches_are_served_in_turn(self, serve):
         _, instance = serve(double)
 
         for rows in (1, 3, 2):
@@ -85,7 +85,7 @@ class TestWorker:
         assert outputs == {}
         assert instance.infer({"x": X})[1]["y"][0].tolist() == (X * 2).tolist()
 
-    def test_an_unrecoverable_error_is_told_once_it_is_answered(self, serve):
+    def test_an_unrecoverable_error_is_reported_after_its_response(self, serve):
         told = []
         error = PyTritonUnrecoverableError("gone")
         _, instance = serve(failing(error), told.append)
@@ -207,7 +207,7 @@ class TestWorker:
         ours.close()
 
     @pytest.mark.parametrize("doorbell", [-1, 1 << 62], ids=["before", "behind"])
-    def test_so_is_one_of_a_coroutine(self, wire, doorbell):
+    def test_an_instance_of_a_coroutine_whose_doorbell_is_not_in_its_arena_is_disconnected(self, wire, doorbell):
         async def infer(requests):
             return []
 
@@ -227,7 +227,7 @@ class TestWorker:
         wait_until(lambda: "pytriton-loop-m" not in [thread.name for thread in threads()])
         ours.close()
 
-    def test_whoever_waits_for_a_batch_knows_how_many_clients_came_together_before(self, serve, monkeypatch):
+    def test_the_wait_for_a_batch_depends_on_the_size_of_the_last_one(self, serve, monkeypatch):
         receive = Channel.receive
         seen = []
 
@@ -246,7 +246,7 @@ class TestWorker:
         wait_until(lambda: known()[-2:] == [2, 0])  # 0: nobody has come for a second
         assert [batch_size for batch_size in known() if batch_size] == [1, 3, 2]
 
-    def test_a_bell_that_it_does_not_know_ends_the_connection(self, serve):
+    def test_an_unknown_notification_closes_the_connection(self, serve):
         _, instance = serve(double)
         instance.channel.send(Notification(99, 1, 0, 0))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 from declared import config_of
-from test_senders import DECOUPLED, DROPPED, HEAD, failure, x
-from wiring import next_notification
+from sending_models import DECOUPLED, DROPPED, HEAD, failure, x
+from wiring import Wire, next_notification
 
 from pytriton.proxy.wire.notification import NotificationKind
 from pytriton.proxy.wire.registration import ExecutionMode
+from pytriton.proxy.worker.coroutines import close_unstarted
 from pytriton.proxy.worker.worker import Worker
 from pytriton.python_backend import loader
 
@@ -212,6 +215,21 @@ except asyncio.CancelledError:
     instance.cancel(sequence)
     assert instance.stream(sequence) == []
     assert (tmp_path / "cancelled").exists()
+
+
+@pytest.mark.parametrize(("kind", "decoupled"), [("decorated", False), ("returned", False), ("returned", True)])
+def test_a_call_that_nothing_awaits_is_closed_as_a_whole(repository, recwarn, kind, decoupled):
+    loaded = loader.load(repository(source(kind, ANSWERS), config_of(decoupled=decoupled)))
+    connection = Wire.of(loaded.signature)
+    arguments = [respond] if decoupled or is_deferred(kind) else []
+    close_unstarted(loaded.infer_func(connection.batch(x(1)).requests(), *arguments))
+    gc.collect()
+    assert not [warning for warning in recwarn if "never awaited" in str(warning.message)]
+    connection.close()
+
+
+def respond(request, item, final, later=False):
+    pass
 
 
 @pytest.mark.parametrize(

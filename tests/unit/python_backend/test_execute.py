@@ -101,7 +101,7 @@ def test_an_exception_fails_the_batch_and_shows_the_models_own_lines(serve):
         ("[pb_utils.InferenceResponse([np.zeros(1)])]", "has ndarray among its output_tensors"),
     ],
 )
-def test_what_is_no_response_is_refused(serve, returned, message):
+def test_an_invalid_response_is_refused(serve, returned, message):
     ((_, code, said),) = failures(serve(model(f"return {returned}")), x(1))
     assert code == 1
     assert message in said
@@ -240,7 +240,7 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0]
     assert result.parameters == {0: {"text": "é", "integer": -7, "truth": True, "number": 0.5}}
 
 
-def test_requests_tell_what_they_came_with(serve):
+def test_requests_have_their_metadata(serve):
     body = """
 import json
 told = [
@@ -269,7 +269,7 @@ return [
     ]
 
 
-def test_a_request_is_given_back_to_the_server(serve):
+def test_a_request_is_returned_to_the_server(serve):
     body = """
 requests[1].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
 y = pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_numpy())])
@@ -320,7 +320,7 @@ except pb_utils.TritonModelException as error:
     assert outputs["y"][0].tolist() == [[4]]
 
 
-def test_a_sender_that_says_the_end_alone_is_refused(serve):
+def test_a_sender_that_sends_only_the_final_flag_is_refused(serve):
     body = "requests[0].get_response_sender().send(flags=1)\nreturn [None]"
     ((_, _, message),) = failures(serve(model(body)), x(4))
     assert "Non-decoupled model cannot send complete final before sending a response" in message
@@ -342,18 +342,18 @@ y = pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_
 """
 
 
-def test_a_request_is_answered_or_given_back(serve):
+def test_a_request_is_either_answered_or_returned(serve):
     ((_, _, message),) = failures(serve(model(f"{BOTH}return [y]")), x(1))
     assert message.startswith(f"{FAILED}Expected a None object in the execute return for a rescheduled request")
 
 
-def test_a_request_that_was_answered_is_not_given_back(serve):
+def test_a_request_that_was_answered_is_not_returned(serve):
     result, outputs = response(serve(model(f"{BOTH}requests[0].get_response_sender().send(y)")), x(1))
     assert result.failures == []
     assert outputs["y"][0].tolist() == [[1]]
 
 
-def test_cancellation_is_seen_from_within(serve):
+def test_execute_sees_a_cancellation(serve):
     instance = serve(
         model("""
 while not requests[0].is_cancelled():
@@ -386,7 +386,7 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("y", start)])]
     assert outputs["y"][0].tolist() == [[1]]
 
 
-def test_what_raises_a_system_exit_fails_its_batch_alone(serve):
+def test_a_system_exit_fails_its_batch_alone(serve):
     instance = serve(model('raise SystemExit("no")'))
     assert failures(instance, x(1)) == [(-1, 1, f"{FAILED}SystemExit: no")]
     assert failures(instance, x(1)) == [(-1, 1, f"{FAILED}SystemExit: no")]

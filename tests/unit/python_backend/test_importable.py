@@ -65,6 +65,15 @@ def test_another_package_of_that_name_is_no_obstacle(only_numpy):
     assert run(code, only_numpy, _IMPORTABLE) == "[1.0, 1.0]"
 
 
+def test_another_package_of_that_name_may_have_been_imported_before(only_numpy):
+    (only_numpy / "pytriton" / "proxy").mkdir(parents=True)
+    (only_numpy / "pytriton" / "__init__.py").write_text("NAME = 'another'")
+    (only_numpy / "pytriton" / "proxy" / "__init__.py").touch()
+    code = TENSOR.format(first="triton_python_backend_utils", second="c_python_backend_utils")
+    before = "import pytriton.proxy\nanother = pytriton\n"
+    assert run(f"{before}{code}print(another.NAME)", only_numpy, _IMPORTABLE) == "[1.0, 1.0]\nanother"
+
+
 def test_a_models_own_copy_comes_first(only_numpy):
     (only_numpy / "triton_python_backend_utils.py").write_text("NAME = 'own'")
     assert run("import triton_python_backend_utils as u; print(u.NAME)", only_numpy, _IMPORTABLE) == "own"

@@ -204,7 +204,7 @@ def test_a_class_of_the_model_can_be_pickled(repository):
         ("class TritonPythonModel:\n    pass", "has no method 'execute'"),
     ],
 )
-def test_what_is_no_model_is_refused(repository, source, message):
+def test_a_file_without_a_model_is_refused(repository, source, message):
     with pytest.raises(TritonModelException, match=message):
         loader.load(repository(source))
 

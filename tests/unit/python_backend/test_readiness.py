@@ -11,7 +11,7 @@ from pytriton.python_backend.readiness import ReadinessCheck
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_it_is_what_the_model_says(ready):
+def test_the_result_is_the_models(ready):
     async def is_ready():
         return ready
 
@@ -20,7 +20,7 @@ def test_it_is_what_the_model_says(ready):
 
 
 @pytest.mark.parametrize("returned", [1, None, "yes"])
-def test_what_is_no_boolean_is_refused(returned):
+def test_a_result_other_than_a_boolean_is_refused(returned):
     with pytest.raises(TritonModelException, match=r"is_ready\(\) of model 'm' returned .*: return True or False"):
         ReadinessCheck(lambda: returned, "m")()
 
@@ -39,7 +39,7 @@ def test_an_exception_is_the_models_own_each_time():
         assert len(calls) == number
 
 
-def test_a_check_that_takes_long_is_not_ready_and_goes_on():
+def test_a_check_that_takes_too_long_fails_and_goes_on():
     gate, calls = threading.Event(), []
 
     def is_ready():

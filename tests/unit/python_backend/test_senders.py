@@ -1,49 +1,15 @@
-"""Responses that are sent after ``execute`` has returned: decoupled models, and ``async execute``."""
+"""Responses that are sent after ``execute`` has returned, by response senders."""
 
 from __future__ import annotations
 
 import threading
 
-import numpy as np
 import pytest
-from declared import config_of
+from sending_models import DECOUPLED, DROPPED, asynchronous, failure, model, x
 from wiring import TIMEOUT_S, next_notification, wait_until
 
 from pytriton.proxy.wire.inference import RESCHEDULE
 from pytriton.proxy.wire.notification import NotificationKind
-
-DECOUPLED = config_of(decoupled=True)
-DROPPED = "the model dropped the request's response sender before it had sent the final flag"
-HEAD = """
-import asyncio
-import threading
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-
-def y(*values):
-    return pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([values], np.float32))])
-
-class TritonPythonModel:
-"""
-
-
-def model(body, head="def execute(self, requests):"):
-    lines = "\n".join("        " + line for line in body.strip("\n").splitlines())
-    return f"{HEAD}    {head}\n{lines}\n"
-
-
-def asynchronous(body):
-    return model(body, "async def execute(self, requests):")
-
-
-def x(*values):
-    return {"x": np.array([values], np.float32)}
-
-
-def failure(item):
-    return item.code, item.message
 
 
 def test_responses_are_sent_one_after_the_other(serve):
@@ -67,7 +33,7 @@ def test_the_last_response_may_bring_the_final_flag(serve):
     assert instance.stream(instance.notify(x(1))) == [[[1]]]
 
 
-def test_no_response_at_all_is_an_answer_as_well(serve):
+def test_a_request_may_get_no_response(serve):
     instance = serve(model("requests[0].get_response_sender().send(flags=FINAL)"), DECOUPLED)
     assert instance.stream(instance.notify(x(1))) == []
 
@@ -120,7 +86,7 @@ class TritonPythonModel:
     assert [instance.stream(sequence) for sequence in sequences] == [[[[1]]]] * 10
 
 
-def test_the_server_hears_when_execute_has_returned_before_the_answers(serve):
+def test_the_server_is_notified_when_execute_has_returned_before_the_responses(serve):
     instance = serve(
         model("threading.Timer(0.2, requests[0].get_response_sender().send, (y(1), FINAL)).start()"), DECOUPLED
     )
@@ -272,7 +238,7 @@ gc.collect()
         ("send(flags=FINAL); sender.send(flags=FINAL)", "Response sender has been closed."),
     ],
 )
-def test_what_cannot_be_sent_is_refused_where_it_is_sent(serve, call, message):
+def test_an_invalid_response_is_refused_where_it_is_sent(serve, call, message):
     instance = serve(
         model(f"""
 sender = requests[0].get_response_sender()
@@ -288,7 +254,7 @@ except (pb_utils.TritonModelException, TypeError) as error:
     assert message in item.message
 
 
-def test_an_output_that_cannot_be_sent_is_told_to_model_and_client(serve):
+def test_an_invalid_output_is_an_error_for_model_and_client(serve):
     instance = serve(
         model("""
 sender = requests[0].get_response_sender()
@@ -305,7 +271,7 @@ except pb_utils.TritonModelException as error:
         assert "surrogates not allowed" in item.message
 
 
-def test_a_request_is_given_back_to_the_server(serve):
+def test_a_request_is_returned_to_the_server(serve):
     for source in (model, asynchronous):
         instance = serve(
             source("""
@@ -384,93 +350,7 @@ for request in requests:
         assert [instance.stream(sequence, request) for request in (0, 1)] == [[[[1]]], [[[1]]]]
 
 
-class TestCoroutines:
-    def test_they_answer_as_they_return(self, serve):
-        instance = serve(
-            asynchronous("""
-await asyncio.sleep(0)
-responses = [y(request.inputs()[0].as_numpy()[0, 0] * 2) for request in requests]
-responses[1] = pb_utils.InferenceResponse(error=pb_utils.TritonError("not this one"))
-return responses
-""")
-        )
-        sequence = instance.notify(x(1), x(2))
-        assert instance.stream(sequence, 0) == [[[2]]]
-        assert failure(instance.stream(sequence, 1)[0]) == (1, "not this one")
-
-    def test_several_batches_are_in_flight(self, serve):
-        instance = serve(
-            """
-import asyncio
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def initialize(self, args):
-        self.gate, self.inside = None, 0
-
-    async def execute(self, requests):
-        self.gate = self.gate or asyncio.Event()
-        self.inside += 1
-        if self.inside == 3:
-            self.gate.set()
-        await self.gate.wait()
-        return [pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_numpy())])]
-"""
-        )
-        sequences = [instance.notify(x(value)) for value in range(3)]
-        assert [instance.stream(sequence) for sequence in sequences] == [[[[0]]], [[[1]]], [[[2]]]]
-
-    def test_some_requests_are_answered_by_senders_later(self, serve):
-        instance = serve(
-            asynchronous("""
-sender = requests[0].get_response_sender()
-threading.Timer(0.05, sender.send, (y(7), FINAL)).start()
-return [None, y(8)]
-""")
-        )
-        sequence = instance.notify(x(1), x(2))
-        assert instance.stream(sequence, 1) == [[[8]]]
-        assert instance.stream(sequence, 0) == [[[7]]]
-
-    def test_an_answered_request_is_not_answered_again(self, serve):
-        instance = serve(
-            asynchronous("""
-sender = requests[0].get_response_sender()
-def later():
-    try:
-        sender.send(y(7), FINAL)
-    except pb_utils.TritonModelException as error:
-        self.error = str(error)
-asyncio.get_running_loop().call_later(0.02, later)
-return [y(8)]
-""")
-        )
-        assert instance.stream(instance.notify(x(1))) == [[[8]]]
-        assert instance.stream(instance.notify(x(1))) == [[[8]]]
-
-    def test_decoupled_ones_stream(self, serve):
-        instance = serve(
-            asynchronous("""
-sender = requests[0].get_response_sender()
-for value in range(3):
-    sender.send(y(value))
-    await asyncio.sleep(0.001)
-sender.send(flags=FINAL)
-"""),
-            DECOUPLED,
-        )
-        first, second = instance.notify(x(1)), instance.notify(x(1))
-        assert instance.stream(second) == instance.stream(first) == [[[0]], [[1]], [[2]]]
-
-    def test_a_cancelled_task_ends_its_request(self, serve):
-        instance = serve(asynchronous("await asyncio.sleep(1000)"), DECOUPLED)
-        sequence = instance.notify(x(1))
-        instance.cancel(sequence)
-        assert instance.stream(sequence) == []
-
-
-def test_memory_of_inputs_is_given_back_when_the_answers_are(serve):
+def test_memory_of_inputs_is_released_with_the_responses(serve):
     instance = serve(
         model("""
 sender = requests[0].get_response_sender()

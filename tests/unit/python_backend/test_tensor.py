@@ -29,7 +29,7 @@ NUMBERS = [
 ]
 
 
-def test_a_tensor_tells_what_it_is():
+def test_a_tensor_has_name_datatype_and_shape():
     array = np.zeros((2, 3), np.float32)
     tensor = pb_utils.Tensor("y", array)
     assert (tensor.name(), tensor.shape(), tensor.triton_dtype(), tensor.is_cpu()) == ("y", [2, 3], 11, True)
@@ -44,12 +44,12 @@ def test_a_tensor_tells_what_it_is():
         (("y", np.zeros(1, np.complex64)), pb_utils.TritonModelException),
     ],
 )
-def test_what_is_no_tensor_is_refused(arguments, error):
+def test_invalid_arguments_are_refused(arguments, error):
     with pytest.raises(error):
         pb_utils.Tensor(*arguments)
 
 
-def test_a_dtype_that_there_is_not_is_named_with_its_tensor():
+def test_an_unsupported_dtype_is_named_with_its_tensor():
     with pytest.raises(pb_utils.TritonModelException, match=r"tensor 'y': .*complex64"):
         pb_utils.Tensor("y", np.zeros(1, np.complex64))
 
@@ -90,7 +90,7 @@ def test_a_capsule_is_read_once():
         pb_utils.Tensor.from_dlpack("b", capsule)
 
 
-def test_what_has_no_dlpack_form_is_refused():
+def test_an_array_without_a_dlpack_form_is_refused():
     with pytest.raises(pb_utils.TritonModelException, match="BYTES has no DLPack form"):
         pb_utils.Tensor("a", np.array([b"x"], object)).to_dlpack()
     with pytest.raises(pb_utils.TritonModelException, match="list is neither a DLPack capsule"):
@@ -124,7 +124,7 @@ def test_bf16_is_that_of_ml_dtypes():
     assert pb_utils.triton_to_numpy_type(14) is ml_dtypes.bfloat16
 
 
-def test_without_ml_dtypes_bf16_is_carried_and_cannot_be_looked_at(monkeypatch):
+def test_without_ml_dtypes_bf16_is_passed_on_and_cannot_be_read(monkeypatch):
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     monkeypatch.delitem(DTYPE_BY_CODE, BF16, raising=False)
     monkeypatch.delitem(CODE_BY_DTYPE, OPAQUE, raising=False)
@@ -158,6 +158,6 @@ def test_datatypes_are_found_by_code_by_type_and_by_name():
         (pb_utils.triton_string_to_numpy, "FP32"),
     ],
 )
-def test_datatypes_that_there_are_not_are_refused(function, argument):
+def test_unknown_datatypes_are_refused(function, argument):
     with pytest.raises(pb_utils.TritonModelException):
         function(argument)

@@ -23,7 +23,7 @@ def y(value=1):
 
 class TestByteTensors:
     @given(st.lists(st.binary()))
-    def test_what_was_serialized_comes_back(self, items):
+    def test_serialized_elements_are_read_as_they_were_written(self, items):
         array = np.empty(len(items), object)
         array[:] = items
         serialized = pb_utils.serialize_byte_tensor(array)
@@ -44,7 +44,7 @@ class TestByteTensors:
             pb_utils.serialize_byte_tensor(np.zeros(1))
 
     @pytest.mark.parametrize("data", [b"\1", b"\1\0\0\0", b"\1\0\0\0ab\0"])
-    def test_what_ends_within_an_element_is_refused(self, data):
+    def test_truncated_bytes_are_refused(self, data):
         with pytest.raises(Refused, match="end within an element"):
             pb_utils.deserialize_bytes_tensor(data)
 
@@ -54,7 +54,7 @@ class TestErrors:
         names = ["UNKNOWN", "INTERNAL", "NOT_FOUND", "INVALID_ARG", "UNAVAILABLE", "UNSUPPORTED", "ALREADY_EXISTS"]
         assert [getattr(pb_utils.TritonError, name) for name in [*names, "CANCELLED"]] == list(range(8))
 
-    def test_an_error_tells_message_and_code(self):
+    def test_an_error_has_a_message_and_a_code(self):
         error = pb_utils.TritonError("no", pb_utils.TritonError.NOT_FOUND)
         assert (error.message(), error.code()) == ("no", 2)
         assert pb_utils.TritonError("no").code() == pb_utils.TritonError.INTERNAL
@@ -67,7 +67,7 @@ class TestErrors:
         with pytest.raises(TypeError, match="ValueError"):
             pb_utils.TritonError(ValueError("no"))
 
-    def test_there_are_no_other_codes(self):
+    def test_other_codes_are_refused(self):
         with pytest.raises(ValueError, match="code 8"):
             pb_utils.TritonError("no", 8)
 
@@ -96,7 +96,7 @@ class TestOtherNames:
 
 
 class TestResponses:
-    def test_a_response_tells_what_it_has(self):
+    def test_a_response_has_outputs_and_parameters(self):
         response = pb_utils.InferenceResponse([y()], parameters={"a": 1})
         assert [each.name() for each in response.output_tensors()] == ["y"]
         assert (response.has_error(), response.error()) == (False, None)
@@ -124,13 +124,13 @@ class TestResponses:
             {"parameters": {"a": 2**63}},
         ],
     )
-    def test_what_is_no_response_is_refused(self, arguments):
+    def test_invalid_responses_are_refused(self, arguments):
         with pytest.raises(Refused):
             pb_utils.InferenceResponse(**arguments)
 
 
 class TestRequests:
-    def test_a_request_tells_what_it_was_made_with(self):
+    def test_a_request_has_its_arguments(self):
         memory = pb_utils.PreferredMemory(pb_utils.TRITONSERVER_MEMORY_GPU, 0)
         request = pb_utils.InferenceRequest(
             "other", ["y"], [y()], "id", "sequence", 3, 1, 500, memory, None, {"a": True}
@@ -225,7 +225,7 @@ class TestModelConfig:
             "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [2, -1]}],
         }
 
-    def test_what_config_pbtxt_says_alike_is_no_contradiction(self):
+    def test_equal_settings_in_config_pbtxt_are_no_contradiction(self):
         config = self.of(output=[tensor("y")], max_batch_size=8, dynamic_batching={"a": 1})
         config.add_output(tensor("y"))
         config.set_max_batch_size(8)
@@ -240,7 +240,7 @@ class TestModelConfig:
         config.add_output({"name": "y", "data_type": "TYPE_FP32", "dims": np.array([2, -1])})
         assert json.dumps(config.as_dict()["output"][0]["dims"]) == "[2, -1]"
 
-    def test_what_config_pbtxt_leaves_open_is_filled_in(self):
+    def test_settings_that_config_pbtxt_leaves_open_are_filled_in(self):
         config = self.of(output=[{"name": "y", "data_type": "TYPE_INVALID", "dims": []}])
         config.add_output(tensor("y"))
         assert config.as_dict()["output"] == [tensor("y")]
@@ -288,6 +288,6 @@ class TestWithoutAServer:
         )
         assert re.fullmatch(said, capsys.readouterr().err)
 
-    def test_there_are_no_other_levels(self):
+    def test_other_log_levels_are_refused(self):
         with pytest.raises(Refused, match="is no level"):
             pb_utils.Logger.log("x", 9)

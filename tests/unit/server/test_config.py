@@ -218,7 +218,7 @@ def test_a_number_may_be_a_text():
 
 
 @pytest.mark.parametrize("port", ["x", "-1", "8000.5", "70000", ""])
-def test_a_text_that_is_no_port_is_refused(port):
+def test_a_text_that_is_not_a_port_is_refused(port):
     with pytest.raises(PyTritonBadParameterError, match=r"TritonConfig\.http_port is .*; use a port from 1 to 65535"):
         TritonConfig(http_port=port)
 

@@ -86,7 +86,7 @@ def test_a_server_of_the_users_own_needs_no_bundled_one(package, own):
         find_server()
 
 
-def test_a_package_without_its_backend_is_told(package):
+def test_a_package_without_its_backend_is_an_error(package):
     (package / "tritonserver" / "backends" / "pytriton").rmdir()
 
     with pytest.raises(PyTritonRuntimeError, match=f"The proxy backend is missing from {package}"):
@@ -103,7 +103,7 @@ def test_a_folder_without_a_server_is_refused_with_who_named_it(package, tmp_pat
         find_server(tmp_path if by == "parameter" else None)
 
 
-def test_a_server_that_is_no_program_is_refused(package, own):
+def test_a_server_that_cannot_be_executed_is_refused(package, own):
     (own / "bin" / "tritonserver").chmod(0o644)
 
     with pytest.raises(PyTritonBadParameterError, match="is not a program"):

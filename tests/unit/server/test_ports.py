@@ -78,7 +78,7 @@ def test_other_settings_and_the_given_config_stay_as_they_are():
 
 
 @pytest.mark.parametrize("setting", PORTS)
-def test_a_port_in_use_is_told_by_number_and_setting(setting):
+def test_the_error_for_a_port_in_use_names_its_number_and_setting(setting):
     with taken_port() as port, pytest.raises(PyTritonRuntimeError, match=rf"Port {port} \(TritonConfig.{setting}\)"):
         with_ports(free(**{setting: port}))
 
@@ -107,7 +107,7 @@ def test_one_port_for_two_settings_is_refused_by_their_names(unused):
 
 
 @pytest.mark.parametrize("port", [-1, 65536, 1.5, "eight", True])
-def test_what_is_no_port_is_refused_by_setting(port):
+def test_an_invalid_port_is_refused_by_setting(port):
     wanted = f"TritonConfig.grpc_port is {port!r}; use a port from 1 to 65535, or 0."
     with pytest.raises(PyTritonBadParameterError, match=wanted):
         TritonConfig(grpc_port=port)
@@ -122,7 +122,7 @@ def test_an_address_of_another_host_is_refused_by_setting():
         with_ports(free(grpc_address="192.0.2.1"))
 
 
-def test_an_address_that_is_none_is_refused_by_setting():
+def test_an_invalid_address_is_refused_by_setting():
     with pytest.raises(PyTritonBadParameterError, match=r"TritonConfig.http_address"):
         with_ports(free(http_address="no such host.invalid"))
 

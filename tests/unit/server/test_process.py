@@ -44,7 +44,7 @@ def wait_for_line(process, text):
         time.sleep(0.005)
 
 
-def test_what_it_writes_goes_to_the_log(start):
+def test_its_output_goes_to_the_log(start):
     process = start("import sys; print('out'); print('err', file=sys.stderr)")
 
     assert process.wait(20)
@@ -58,7 +58,7 @@ def test_it_has_the_environment_that_it_is_given(start):
     assert process.log.tail() == "here"
 
 
-def test_its_end_is_told_at_once_with_its_status(start):
+def test_its_exit_is_reported_at_once_with_its_status(start):
     ended = threading.Event()
     process = start("raise SystemExit(5)", ended.set)
 
@@ -75,7 +75,7 @@ def test_while_it_runs_it_has_no_status(start):
     assert process.wait(0) is False
 
 
-def test_stop_asks_it_to_end(start):
+def test_stop_sends_sigterm(start):
     process = start(f"import signal, sys, time; signal.signal(15, lambda *_: sys.exit(3)); {READY} time.sleep(60)")
     wait_for_line(process, "ready")
 
@@ -84,7 +84,7 @@ def test_stop_asks_it_to_end(start):
     assert process.returncode == 3
 
 
-def test_stop_ends_what_does_not_end_by_itself(start):
+def test_stop_kills_a_process_that_ignores_sigterm(start):
     process = start(f"import signal, time; signal.signal(15, signal.SIG_IGN); {READY} time.sleep(60)")
     wait_for_line(process, "ready")
 
@@ -134,12 +134,12 @@ def test_it_ends_with_the_process_that_started_it(launcher, tmp_path):
         time.sleep(0.005)
 
 
-def test_a_launcher_that_is_not_there_is_told():
+def test_a_missing_launcher_is_an_error():
     with pytest.raises(PyTritonRuntimeError, match=r"cannot be started: .*no/launcher"):
         ServerProcess("/no/launcher", ["x"], {}, lambda: None)
 
 
-def test_a_program_that_is_not_there_is_told_in_the_log(launcher):
+def test_a_missing_program_is_reported_in_the_log(launcher):
     process = ServerProcess(launcher, ["/no/server"], {}, lambda: None)
 
     assert process.wait(20)

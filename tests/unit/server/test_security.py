@@ -18,7 +18,7 @@ def access(config=None, **security):
     return AccessControl(TritonSecurityConfig(**security), config or TritonConfig())
 
 
-def test_by_default_what_changes_the_server_asks_for_a_token():
+def test_by_default_endpoints_that_change_the_server_require_a_token():
     control = access()
 
     assert control.flags() == [
@@ -83,7 +83,7 @@ def test_an_endpoint_that_triton_lacks_is_refused_with_those_that_it_has(endpoin
 
 
 @pytest.mark.parametrize("token", ["", "with space", "new\nline", "schlüssel", 12345])
-def test_a_token_that_no_header_carries_is_refused_and_not_told(token):
+def test_a_token_that_no_header_can_carry_is_refused_and_not_printed(token):
     with pytest.raises(PyTritonValidationError, match="printable ASCII") as caught:
         TritonSecurityConfig(access_token=token)
 

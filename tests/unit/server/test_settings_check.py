@@ -71,11 +71,11 @@ def test_no_settings_are_right():
 
 @pytest.mark.parametrize("name", ["log_verbose", "exit_timeout_secs", "http_thread_count", "memory_limit"])
 @pytest.mark.parametrize("value", [-1, 2**63])
-def test_a_number_that_is_out_of_range_is_refused(name, value):
+def test_a_number_out_of_range_is_refused(name, value):
     refused(TritonConfig(**{name: value}), f"TritonConfig.{name} is {value!r}", "use an integer from 0")
 
 
-def test_every_number_but_a_port_is_looked_at():
+def test_every_number_but_a_port_is_checked():
     config = TritonConfig()
     units = ("_count", "_secs", "_ms", "_size", "_strikes", "_limit")
     numbers = [name for name in config.to_dict() if name.endswith(units)]
@@ -139,7 +139,7 @@ def test_a_log_file_that_may_not_be_written_is_refused():
     refused(TritonConfig(log_file="/sys/kernel/log"), "'/sys/kernel/log', which cannot be written (", "name a file")
 
 
-def test_looking_at_a_log_file_leaves_no_file_and_changes_none(tmp_path):
+def test_checking_a_log_file_leaves_no_file_and_changes_none(tmp_path):
     check_settings(TritonConfig(log_file=tmp_path / "new"))
     assert not (tmp_path / "new").exists()
 
@@ -238,13 +238,13 @@ def test_a_certificate_and_a_key_that_do_not_belong_together_are_refused(tls, tm
     refused(tls, "TritonConfig.grpc_server_cert is '", "TritonConfig.grpc_server_key is '", "use a PEM certificate")
 
 
-def test_a_root_certificate_that_is_none_is_refused(tls):
+def test_an_invalid_root_certificate_is_refused(tls):
     config = dataclasses.replace(tls, grpc_use_ssl_mutual=True, grpc_root_cert=tls.grpc_server_key)
 
     refused(config, f"TritonConfig.grpc_root_cert is '{tls.grpc_server_key}'", "use a PEM file with")
 
 
-def test_certificates_of_a_server_without_tls_are_not_looked_at(tls, tmp_path):
+def test_certificates_of_a_server_without_tls_are_not_checked(tls, tmp_path):
     missing = TritonConfig(grpc_server_cert=tmp_path / "missing")
 
     check_settings(missing)

@@ -14,7 +14,7 @@ NUMBERS = st.integers(0, 10_000)
 
 
 @given(NUMBERS, NUMBERS, NUMBERS)
-def test_what_it_says_is_what_it_reads(major, minor, patch):
+def test_a_version_is_read_as_it_was_written(major, minor, patch):
     version = ServerVersion(major, minor, patch)
     assert ServerVersion.parse(str(version)) == version
 
@@ -36,12 +36,12 @@ def test_later_versions_are_greater():
     assert ServerVersion.parse("2.9.0") < ServerVersion.parse("2.51.0") < ServerVersion.parse("2.51.1")
 
 
-def test_a_folder_that_says_its_version(tmp_path):
+def test_a_folder_has_its_version_in_a_file(tmp_path):
     (tmp_path / VERSION_FILE).write_text("2.71.0\n")
     assert version_of(tmp_path) == ServerVersion(2, 71)
 
 
-def test_a_folder_that_does_not_say(tmp_path):
+def test_a_folder_without_that_file_has_no_version(tmp_path):
     assert version_of(tmp_path) is None
 
 

@@ -39,7 +39,7 @@ def test_its_port_is_taken(inside, monkeypatch):
     assert with_vertex_ai(TritonConfig(vertex_ai_port=0)).vertex_ai_port == 0
 
 
-def test_a_port_that_is_none_is_refused(inside, monkeypatch):
+def test_an_invalid_port_is_refused(inside, monkeypatch):
     monkeypatch.setenv("AIP_HTTP_PORT", "http")
 
     with pytest.raises(PyTritonBadParameterError, match="AIP_HTTP_PORT is 'http'"):

@@ -13,7 +13,7 @@ KNOWN = known_vulnerabilities()
 
 
 @pytest.mark.parametrize("each", KNOWN.vulnerabilities, ids=lambda each: each.cve)
-def test_each_is_complete(each):
+def test_each_vulnerability_is_complete(each):
     assert re.fullmatch(r"CVE-20\d\d-\d{4,}", each.cve)
     assert each.fixed_in in KNOWN.releases
     assert each.severity == ("critical" if each.score >= 9 else "high" if each.score >= 7 else "medium")
@@ -21,7 +21,7 @@ def test_each_is_complete(each):
     assert (each.part == "") == (each.why_not == "") == (each.reach is not Reach.PART)
 
 
-def test_none_is_listed_twice():
+def test_no_vulnerability_is_listed_twice():
     names = [each.cve for each in KNOWN.vulnerabilities]
     assert len(set(names)) == len(names)
 
@@ -42,7 +42,7 @@ def test_a_version_has_what_was_fixed_after_it():
     assert {each.fixed_in for each in KNOWN.of(version)} == {"26.04", "26.05", "26.06", "26.07"}
 
 
-def test_one_vulnerability_is_one():
+def test_a_single_vulnerability_is_in_the_singular():
     assert summary(KNOWN.releases["26.06"]) == (
         "Triton 2.70.0 has 1 known vulnerability, none of them critical; see docs/security.md."
     )

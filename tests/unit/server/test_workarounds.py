@@ -21,7 +21,7 @@ SOURCES = [
 TEXT = "\n".join(path.read_text() for path in SOURCES)
 
 
-def test_what_comments_name_is_the_table():
+def test_comments_name_exactly_the_workarounds_of_the_table():
     assert set(re.findall(r"Workaround for Triton \(([\w-]+)\)", TEXT)) == {each.key for each in Workaround}
 
 
@@ -29,7 +29,7 @@ def test_no_comment_names_a_version_instead():
     assert not re.findall(r"Workaround for Triton \d.*", TEXT)
 
 
-def test_the_native_half_asks_for_names_of_the_table():
+def test_the_native_half_uses_names_of_the_table():
     asked = set(re.findall(r'NeedsWorkaround\("([\w-]+)"\)', TEXT))
     assert asked == {"classified-bytes", "deep-stacks", "late-responses"}
     assert asked < {each.key for each in Workaround if each.mended_in is not None}
@@ -44,7 +44,7 @@ def test_a_server_of_an_unknown_version_needs_all_of_them():
 
 
 @pytest.mark.parametrize("each", [each for each in Workaround if each.mended_in], ids=lambda each: each.key)
-def test_the_version_that_mended_it_needs_it_no_longer(each):
+def test_the_version_that_fixed_the_bug_needs_no_workaround(each):
     assert each.is_needed(BUNDLED)
     assert not each.is_needed(each.mended_in)
     assert each.key not in needed(each.mended_in).split(",")

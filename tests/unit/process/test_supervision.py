@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import itertools
+import threading
+
+import pytest
+
+from pytriton.process.supervision import RestartDelays, RestartLoop
+
+TIMEOUT_S = 20
+_numbers = itertools.count()
+
+
+class Lives:
+    """What runs in a loop: each run lasts until its end is given."""
+
+    def __init__(self):
+        self.ends = []
+        self.began = threading.Semaphore(0)
+        self._end = threading.Semaphore(0)
+        self._next = ("", False)
+        self.loop = RestartLoop("thing", f"of-a-test-{next(_numbers)}", self._live, self._note_end)
+
+    def end(self, how, has_loaded):
+        self._next = (how, has_loaded)
+        self._end.release()
+
+    def _live(self):
+        self.began.release()
+        assert self._end.acquire(timeout=TIMEOUT_S)
+        return self._next
+
+    def _note_end(self, *how):
+        self.ends.append(how)
+
+
+@pytest.fixture
+def lives():
+    lives = Lives()
+    lives.loop.start()
+    assert lives.began.acquire(timeout=TIMEOUT_S)
+    yield lives
+    lives.loop.closing.set()
+    lives.end("closed", True)
+    lives.loop.join(TIMEOUT_S)
+    assert not lives.loop.is_alive
+
+
+def test_the_first_run_is_the_last_one_if_it_ends_before_it_has_loaded(lives):
+    lives.end("failed", False)
+    assert lives.loop.settled.wait(TIMEOUT_S)
+    lives.loop.join(TIMEOUT_S)
+
+    assert lives.ends == [("failed", False, True)]
+    assert lives.loop.restarts == 0
+
+
+def test_it_runs_again_when_it_ends_after_it_has_loaded(lives, caplog):
+    lives.loop.settled.set()
+    lives.end("died", True)
+    assert lives.began.acquire(timeout=TIMEOUT_S)
+    lives.end("failed", False)
+    assert lives.began.acquire(timeout=TIMEOUT_S)
+
+    assert lives.ends == [("died", True, False), ("failed", False, False)]
+    assert lives.loop.restarts == 2
+    assert caplog.messages == ["thing died; restarting", "thing failed; restarting in 0.1 s"]
+
+
+def test_it_does_not_run_again_once_it_is_closed(lives):
+    lives.loop.settled.set()
+    lives.loop.closing.set()
+    lives.end("closed", True)
+    lives.loop.join(TIMEOUT_S)
+
+    assert lives.ends == [("closed", True, True)]
+    assert not lives.began.acquire(blocking=False)
+
+
+def test_closing_ends_the_delay_before_the_next_run(lives):
+    lives.loop.settled.set()
+    for _ in range(3):  # the fourth run would come after 0.4 s
+        lives.end("died", True)
+        assert lives.began.acquire(timeout=TIMEOUT_S)
+    lives.end("died", True)
+    lives.loop.closing.set()
+    lives.loop.join(TIMEOUT_S)
+
+    assert not lives.began.acquire(blocking=False)
+
+
+def test_delays_double_up_to_a_limit_and_begin_anew_after_a_long_life():
+    delays = RestartDelays()
+    assert [delays.after(1) for _ in range(10)] == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]
+    assert [delays.after(61), delays.after(1)] == [0, 0.1]
