@@ -100,7 +100,7 @@ class App:
                 raise AppError(f"{self.name}: {self.attribute!r} is no Triton; there is {_listed(names.values())}.")
         elif len(names) > 1:
             first = next(iter(names.values()))
-            raise AppError(f"{self.name} has several: {_listed(names.values())}; say which: {self.name}:{first}")
+            raise AppError(f"{self.name} has several: {_listed(names.values())}; name one: {self.name}:{first}")
         else:
             triton = getattr(module, *names.values()) if names else None
         declared = _declared_models(module)

@@ -90,7 +90,7 @@ def _installation() -> Iterator[Finding]:
     yield Finding("Machine", f"{len(os.sched_getaffinity(0))} CPUs, {limit:.1f} GiB of memory for the server")
     yield Finding("Packages", ", ".join(_requirements()))
     # Their values may be secrets.
-    yield Finding("Variables", ", ".join(sorted(filter(_VARIABLE.match, os.environ))) or "none that are ours")
+    yield Finding("Variables", ", ".join(sorted(filter(_VARIABLE.match, os.environ))) or "none of PyTriton's")
 
 
 def _requirements() -> Iterator[str]:

@@ -49,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=_GATEWAY_PORT,
         metavar="PORT",
-        help=f"serve JSON for the internet, too, at this port (default: {_GATEWAY_PORT}); give it behind APP",
+        help=f"serve JSON for the internet, too, at this port (default: {_GATEWAY_PORT}); put it after APP",
     )
     parser.add_argument(
         "--workers",

@@ -45,7 +45,7 @@ def _only(servers: Sequence[RunningServer], command: str) -> str:
     if len(servers) > 1:
         running = ", ".join(f"{_short(server)} (process {server.pid})" for server in servers)
         raise PyTritonClientInvalidUrlError(
-            f"You run {len(servers)} servers: {running}; say which: {command} {_short(servers[0])}"
+            f"You run {len(servers)} servers: {running}; name one, as in: {command} {_short(servers[0])}"
         )
     return servers[0].urls[0] if servers else DEFAULT_URL
 

@@ -169,7 +169,7 @@ def test_a_program_that_serves_itself_has_its_functions_in_processes(tmp_path):
             ["app.py"],
             "app.py has no Triton at module level, and no function with the decorator pytriton.model",
         ),
-        (SCALE + "other = Triton()", ["app.py"], "app.py has several: 'triton', 'other'; say which: app.py:triton"),
+        (SCALE + "other = Triton()", ["app.py"], "app.py has several: 'triton', 'other'; name one: app.py:triton"),
         (SCALE, ["app.py:wrong"], "app.py: 'wrong' is no Triton; there is 'triton'."),
         (SCALE, ["none.py"], "There is no Python file '"),
         (SCALE, ["none"], "There is no module 'none' in "),
