@@ -60,7 +60,16 @@ def post(triton, body, model=ECHO, headers=None):
 
 @pytest.mark.parametrize(
     "shape",
-    [[2**62], [1, 2**62], [1, 2**36], [1, 2**32], [2**31, 2**31, 2**31], [1] * 300, [3, 2**61, 7], [1, 0, 2**62, 2**62]],
+    [
+        [2**62],
+        [1, 2**62],
+        [1, 2**36],
+        [1, 2**32],
+        [2**31, 2**31, 2**31],
+        [1] * 300,
+        [3, 2**61, 7],
+        [1, 0, 2**62, 2**62],
+    ],
 )
 def test_a_shape_that_no_data_can_have_is_refused(triton, shape):
     status, reply = infer_json(triton, ECHO, [{"name": "x", "shape": shape, "datatype": "FP32", "data": [1.0]}])
