@@ -2,6 +2,7 @@
 // `services_failures_test BEHAVIOUR`, or `--list`.
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -114,12 +115,30 @@ void NonsenseEndsTheChannelAlone() {
   CheckNothingIsLeft(&good);
 }
 
+void ATracedCallThatIsRefusedDoesNotKeepItsChannel() {
+  ServiceThread services(Keep);
+  fake_server::AddModel("echo", Echo);
+  std::weak_ptr<pytriton::ServiceChannel> channel;
+  {
+    ServiceClient client(&services);
+    channel = client.channel()->weak_from_this();
+    InferenceCallMessage call;
+    call.model = "echo";  // which has an input
+    call.trace_context = R"({"traceparent": "00-1-2-01"})";
+    client.Send(ServiceNotification::kInfer, call);
+    CHECK(Contains(client.Take().reply.message, "expected 1 inputs"));
+    client.HangUp();
+  }
+  CHECK(ComesTrue([&] { return channel.expired(); }));
+}
+
 const Behaviours kBehaviours = {
     {"a_worker_that_hangs_up_has_its_calls_cancelled", AWorkerThatHangsUpHasItsCallsCancelled},
     {"an_instance_that_ends_has_its_calls_cancelled", AnInstanceThatEndsHasItsCallsCancelled},
     {"the_backend_ends_behind_its_calls", TheBackendEndsBehindItsCalls},
     {"a_worker_that_does_not_read_is_served", AWorkerThatDoesNotReadIsServed},
     {"nonsense_ends_the_channel_alone", NonsenseEndsTheChannelAlone},
+    {"a_traced_call_that_is_refused_does_not_keep_its_channel", ATracedCallThatIsRefusedDoesNotKeepItsChannel},
 };
 
 }  // namespace

@@ -153,6 +153,7 @@ BEHAVIOURS = {
         "the_backend_ends_behind_its_calls",
         "a_worker_that_does_not_read_is_served",
         "nonsense_ends_the_channel_alone",
+        "a_traced_call_that_is_refused_does_not_keep_its_channel",
     ],
     "services_stress": [
         "mutated_messages_never_crash",

@@ -1,4 +1,4 @@
-// How the server's process retains memory that is freed.
+// Makes the server's process retain memory that is freed.
 //
 // Triton allocates buffers for each request and its response, and frees them soon after. By default, glibc returns
 // large buffers to the system at once, and every page is faulted in again, which costs more than copying a tensor.

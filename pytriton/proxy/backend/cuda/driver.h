@@ -13,9 +13,9 @@ class CudaError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// What another process opens memory of a GPU with.
+// A handle with which another process opens memory of a GPU.
 using IpcHandle = std::array<char, 64>;
-// What identifies a GPU in all processes, which number those that they see.
+// The id of a GPU. It is the same in all processes, while each numbers the GPUs that it sees.
 using GpuId = std::array<char, 16>;
 
 // Returns the number of a GPU, or the id of a number. Throws CudaError if this process does not see it.

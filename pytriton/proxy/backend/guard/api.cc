@@ -33,8 +33,8 @@ namespace {
 constexpr uint64_t kMaxRank = 256;
 constexpr uint32_t kMaxTensors = 4096;  // inputs or outputs of a request
 
-// How many inputs and outputs the request that this thread is reading has had. A front end reads a request in one
-// thread, which creates it first.
+// The numbers of inputs and outputs so far of the request that this thread is reading. A front end reads a request in
+// one thread, which creates it first.
 struct Counts {
   uint32_t inputs = 0;
   uint32_t outputs = 0;

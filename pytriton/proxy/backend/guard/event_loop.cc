@@ -33,7 +33,7 @@ namespace {
 
 constexpr uint32_t kFailures = EPOLLERR | EPOLLHUP;  // which the kernel reports unasked
 
-// What a loop waits for at one file descriptor.
+// The events that a loop waits for at one file descriptor.
 struct Interest {
   std::atomic<bool> is_known = false;  // whether the loop's changes to it come through here
   bool was_told = false;               // whether the loop was told that it can write, and has yet to have written

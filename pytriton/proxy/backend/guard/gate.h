@@ -20,10 +20,10 @@ void OpenGate();
 
 Gate CurrentGate();
 
-// Whether a call of the model's inference callable hangs; without a name, whether one of any model does.
+// Returns whether a call of the model's inference callable hangs; without a name, whether one of any model does.
 bool IsHanging(const char* model = nullptr);
 
-// How many calls have hung so far.
+// Returns the number of calls that have hung so far, which may grow at any time.
 uint64_t Hangs();
 
 }  // namespace pytriton::guard

@@ -1,4 +1,4 @@
-// What a thread of the HTTP front end needs to know of the queue of commands that it reads.
+// The queue of commands of a thread of the HTTP front end, as that thread sees it.
 #pragma once
 
 namespace pytriton::guard {

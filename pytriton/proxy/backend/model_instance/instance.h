@@ -50,6 +50,7 @@ class Instance {
  private:
   // Waits for a worker whose process is being restarted, while `wanted` returns true.
   void Connect(int timeout_ms, const std::function<bool()>& wanted);
+  // Counts the restarts of the worker's process since the last connection.
   void CountRestarts(int64_t restart_count);
   std::shared_ptr<Connection> ConnectToSupervised(const std::function<bool()>& wanted) const;
   std::shared_ptr<Connection> ConnectToBound(int service_fd, int timeout_ms, const std::function<bool()>& wanted);

@@ -1,4 +1,4 @@
-// What the executors of a model instance share.
+// The state of a model instance that its executors share.
 #pragma once
 
 #include <cstddef>

@@ -105,7 +105,7 @@ OutputReader::OutputBuffer OutputReader::Allocate(TRITONBACKEND_Response* respon
   Check(TRITONBACKEND_ResponseOutput(response, &output, name, static_cast<TRITONSERVER_DataType>(column_.datatype),
                                      shape.data(), static_cast<uint32_t>(shape.size())));
   void* buffer = nullptr;
-  // What is preferred; the client has the last word.
+  // The preferred memory; the client has the last word.
   TRITONSERVER_MemoryType type = device_ == kInMemory ? TRITONSERVER_MEMORY_CPU : TRITONSERVER_MEMORY_GPU;
   int64_t type_id = device_ == kInMemory ? 0 : device_;
   Check(TRITONBACKEND_OutputBuffer(output, &buffer, size, &type, &type_id));

@@ -31,7 +31,7 @@ class CommandError : public std::runtime_error {
   std::string detail_;
 };
 
-// How to start a process.
+// Specifies a process to start.
 struct ProcessSpec {
   std::vector<std::string>
       words;  // the command line; the first word is the path of `pytriton-launch`, which gets our process id

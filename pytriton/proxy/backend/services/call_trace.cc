@@ -8,7 +8,12 @@ namespace pytriton {
 namespace {
 
 struct TracedCall {
-  std::shared_ptr<ServiceChannel> channel;
+  void SendActivity(int64_t activity, int64_t timestamp_ns) const {
+    const std::shared_ptr<ServiceChannel> living = channel.lock();
+    if (living != nullptr) living->SendActivity(number, activity, timestamp_ns);
+  }
+
+  std::weak_ptr<ServiceChannel> channel;  // Triton keeps the trace of a request whose inputs it refuses
   int64_t number;
 };
 
@@ -22,14 +27,13 @@ bool IsChild(TRITONSERVER_InferenceTrace* trace) {
 void OnActivity(TRITONSERVER_InferenceTrace* trace, TRITONSERVER_InferenceTraceActivity activity, uint64_t timestamp_ns,
                 void* userp) {
   if (activity > TRITONSERVER_TRACE_REQUEST_END || IsChild(trace)) return;
-  const auto* call = static_cast<TracedCall*>(userp);
-  call->channel->SendActivity(call->number, activity, static_cast<int64_t>(timestamp_ns));
+  static_cast<TracedCall*>(userp)->SendActivity(activity, static_cast<int64_t>(timestamp_ns));
 }
 
 void OnRelease(TRITONSERVER_InferenceTrace* trace, void* userp) {
   if (!IsChild(trace)) {
     const std::unique_ptr<TracedCall> call(static_cast<TracedCall*>(userp));
-    call->channel->SendActivity(call->number, kReleased, 0);
+    call->SendActivity(kReleased, 0);
   }
   LogIfError(TRITONSERVER_InferenceTraceDelete(trace), "cannot delete a trace");
 }

@@ -24,7 +24,7 @@ namespace pytriton {
 
 class ModelMetrics;
 
-// What one instance counts. From any thread, without a lock.
+// The counters and histograms of one instance. From any thread, without a lock.
 class InstanceMetrics {
  public:
   explicit InstanceMetrics(std::shared_ptr<ModelMetrics> model);

@@ -21,7 +21,7 @@ namespace pytriton {
 // Writes the DeviceLocation of memory into a message.
 void WriteLocation(const cuda::Memory& memory, char* target);
 
-// Where this side allocates.
+// The memory of GPUs in which this side allocates.
 class DeviceArena {
  public:
   // `arena` has the messages that refer to the memory.
@@ -49,7 +49,7 @@ class DeviceArena {
   std::atomic<bool> has_failed_{false};
 };
 
-// Where the other side allocates.
+// The memory of GPUs in which the other side allocates.
 class PeerDeviceArena {
  public:
   // Returns the tensor of `size` bytes whose DeviceLocation lies in a message, and sets the number of its GPU. Throws

@@ -9,7 +9,7 @@
 
 namespace pytriton {
 
-// What a worker process is to do: kCompleteConfig completes `config`; kLoad creates the inference callable;
+// The commands to a worker process: kCompleteConfig completes `config`; kLoad creates the inference callable;
 // kIssueTicket admits one model instance; kStop shuts the process down; kCheckReady checks whether the model can infer.
 enum class Command : int64_t { kCompleteConfig = 1, kLoad = 2, kIssueTicket = 3, kStop = 4, kCheckReady = 5 };
 

@@ -49,7 +49,7 @@ static_assert(sizeof(DeviceLocation) == 88);
 // Returns the ids of GPUs that were sent as text. Throws ProtocolError if it is something else.
 std::vector<cuda::GpuId> GpuIdsOf(std::string_view text);
 
-// Where the tensors of a column lie: kApart, each request's by itself; otherwise stacked, that is, back to back along
+// The places of a column's tensors: kApart, each request's by itself; otherwise stacked, that is, back to back along
 // the first dimension, as a single tensor. kStacked: in this message; kInBatch: in the data of the batch, as an output
 // that is part of an input; kOnDevice: in the memory of a GPU, and its offset is that of a DeviceLocation.
 enum class Place : int64_t { kApart = 0, kStacked = 1, kInBatch = 2, kOnDevice = 3 };

@@ -36,7 +36,7 @@ struct RequestOptions {
   bool empty() const;
 };
 
-// What a request has besides its tensors; most have nothing.
+// The metadata of a request, besides its tensors; most have none.
 struct RequestMetadata {
   std::string id;
   bool all_outputs = true;

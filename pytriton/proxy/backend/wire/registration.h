@@ -9,9 +9,9 @@
 
 namespace pytriton {
 
-// How a worker takes batches: kSequential one at a time, each with one result; kConcurrent several at a time, with
-// responses per request; kDeferred likewise, but a batch only after the inference callable has returned from the
-// previous one.
+// The modes in which a worker takes batches: kSequential one at a time, each with one result; kConcurrent several at a
+// time, with responses per request; kDeferred likewise, but a batch only after the inference callable has returned from
+// the previous one.
 enum class ExecutionMode : int64_t { kSequential = 1, kConcurrent = 2, kDeferred = 3 };
 
 // Backend to registry: registers a model instance.

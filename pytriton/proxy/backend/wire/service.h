@@ -12,8 +12,8 @@
 
 namespace pytriton {
 
-// What a notification on a service channel is about. Its sequence is the number of the call, from 1, which the worker
-// chooses; 0 if there is no reply.
+// The kinds of notifications on a service channel. A notification's sequence is the number of the call, from 1, which
+// the worker chooses; 0 if there is no reply.
 enum class ServiceNotification : int64_t {
   kOpen = 1,    // worker: its arena, and in `offset` the protocol's version
   kOpened = 2,  // backend: its arena
