@@ -51,7 +51,7 @@ def test_the_head_of_a_response_is_sent_with_its_body(connection: Any, body: byt
 
 
 def test_nothing_is_sent_to_a_client_that_has_just_gone(connection: Any) -> None:
-    transport = ResponseTransport(connection)
+    transport = ResponseTransport(connection, connection.close)
     transport.write(HEAD)
     connection.closed = True
     transport.write(b"{}")
