@@ -31,9 +31,10 @@ from pytriton.server_report import ServerReport
 from pytriton.server_session import ServerSession
 from pytriton.type_hints.binding import resolve
 from pytriton.type_hints.declaration import declare
-from pytriton.utils.arguments import check_path, check_seconds
+from pytriton.utils.arguments import check_path
 from pytriton.utils.console import tell
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
+from pytriton.utils.numbers import check_seconds
 from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
 

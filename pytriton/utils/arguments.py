@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.utils.numbers import is_number
 
 
 def check_instance(what: str, value: object, kind: type) -> None:
@@ -44,17 +43,3 @@ def check_path(what: str, value: object) -> None:
     if value is None or isinstance(value, os.PathLike) or (isinstance(value, str) and value):
         return
     raise PyTritonBadParameterError(f"{what} is {value!r}; use the path of a folder.")
-
-
-def check_seconds(what: str, value: object) -> None:
-    """Checks that an argument is a number of seconds.
-
-    Args:
-        what: The argument, as it stands in the message.
-        value: Its value.
-
-    Raises:
-        PyTritonBadParameterError: It is not.
-    """
-    if not is_number(value) or value < 0:
-        raise PyTritonBadParameterError(f"{what} is {value!r}; use a number of seconds.")
