@@ -307,9 +307,7 @@ class MessageReader:
                         raise ProtocolError("a tensor has less than no dimensions")
                     tensors.append(TensorLocation(offset, size, words[position : position + rank]))
                     position += rank
-                column = TensorColumn(
-                    number, datatype, place != 0, tensors, place == _IN_BATCH, place == _ON_DEVICE
-                )
+                column = TensorColumn(number, datatype, place != 0, tensors, place == _IN_BATCH, place == _ON_DEVICE)
                 columns.append(column)
         except ValueError:  # there are too few words to unpack
             raise ProtocolError("a message ends too early") from None
