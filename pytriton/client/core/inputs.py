@@ -263,6 +263,8 @@ def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
         return array.astype(wanted)
     if wanted.kind in "iu" and array.dtype.kind in "fO":
         array = _of_large_integers(value, array)
+    if wanted.kind not in "biu" and array.dtype is _OBJECT:
+        array = _of_huge_integers(array)
     kind = array.dtype.kind
     if kind in "biu" and wanted.kind in "iu":
         info = np.iinfo(wanted)
@@ -319,6 +321,16 @@ def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
             yield from _leaves(part, depth + 1)
     else:
         yield value
+
+
+def _of_huge_integers(array: Array) -> Array:
+    """Converts integers of more than 64 bits, of which NumPy makes objects, to floating point."""
+    if not all(isinstance(element, int | float) for element in array.ravel().tolist()):
+        return array
+    try:
+        return array.astype(np.float64)
+    except OverflowError:
+        return array
 
 
 def _of_large_integers(value: Any, array: Array) -> Array:

@@ -84,6 +84,12 @@ def test_an_integer_fits_or_is_refused(number, datatype):
             sample(number, datatype.name, (1,))
 
 
+@pytest.mark.parametrize("number", [1 << 64, -(1 << 63) - 1, 10**30])
+def test_an_integer_of_more_than_64_bits_fits_floating_point(number):
+    assert sample([number, 1], "FP64").tolist() == [float(number), 1]
+    assert sample(number, "FP32", (1,)) == [np.float32(number)]
+
+
 @given(st.lists(st.text(), min_size=1))
 def test_strings_are_utf8(texts):
     try:
@@ -153,6 +159,8 @@ def test_python_numbers_are_floats_where_these_are_wanted(value):
         (-1, "UINT8", "holds -1, which does not fit"),
         ([1, 300], "UINT8", "holds 300, which does not fit"),
         (1e39, "FP32", "too large for float32"),
+        (10**39, "FP32", "too large for float32"),
+        (10**400, "FP32", "holds a number that does not fit into it"),
         (100_000, "FP16", "too large for float16"),
         (1j, "FP32", "is of type complex"),
         ({"a": 1}, "FP32", "A dictionary was given by position"),

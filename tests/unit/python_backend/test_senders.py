@@ -268,7 +268,7 @@ except pb_utils.TritonModelException as error:
     sequence = instance.notify(x(1), x(2))
     for request in (0, 1):
         (item,) = instance.stream(sequence, request)
-        assert "surrogates not allowed" in item.message
+        assert "contains '\\ud800', which UTF-8 cannot encode" in item.message
 
 
 def test_a_request_is_returned_to_the_server(serve):
