@@ -51,7 +51,7 @@ class GatewayConfig:
         access_log: Log each request but those for ``/health``, by the logger ``pytriton.gateway.access`` as ``INFO``.
 
     Raises:
-        PyTritonBadParameterError: A setting has a value that cannot work.
+        PyTritonBadParameterError: A setting has an invalid value.
     """
 
     host: str = "127.0.0.1"

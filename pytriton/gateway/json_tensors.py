@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import dataclasses
-import functools
 import http
 import itertools
 from collections.abc import Mapping, Sequence
@@ -16,12 +14,12 @@ import numpy as np
 
 from pytriton.client.core.inputs import Array, arrays_of_batch, arrays_of_sample
 from pytriton.client.exceptions import PyTritonClientError
-from pytriton.gateway import large_json
 from pytriton.gateway.errors import RequestError, misfit
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
 _BASE64 = "b64"
 _MAX_SHOWN = 60  # characters of a value in an error
+_decode = msgspec.json.Decoder().decode
 encode = msgspec.json.Encoder().encode
 
 
@@ -45,7 +43,7 @@ def parse(body: bytes) -> Any:
         RequestError: It is no JSON, or nested too deeply.
     """
     try:
-        return large_json.decode(body)
+        return _decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         message = f"The body is no valid JSON: {error}" if not isinstance(error, RecursionError) else "JSON too deep"
         raise RequestError(http.HTTPStatus.BAD_REQUEST, f"{message}.") from error
@@ -80,21 +78,16 @@ def json_of(outputs: Sequence[Mapping[str, Array]], config: TritonModelConfig, l
         binary = _binary_outputs(config)
         return {name: values_of(array, is_binary=name in binary) for name, array in outputs[0].items()}
     if not config.batching:
-        return [msgspec.Raw(encode(_of_sample(each, config))) for each in outputs]
-    return [  # encoded one by one, since there may be many
-        msgspec.Raw(encode(_of_sample({name: array[row : row + 1] for name, array in each.items()}, config)))
+        return [_of_sample(each, config) for each in outputs]
+    return [
+        _of_sample({name: array[row : row + 1] for name, array in each.items()}, config)
         for each in outputs
         for row in range(len(next(iter(each.values()), ())))
     ]
 
 
 def values_of(array: Array, *, is_binary: bool = False) -> Any:
-    """Returns an array's values as numbers, strings and lists of them; all bytes are base64 if they are binary.
-
-    Those of a large array are encoded already.
-    """
-    if array.size > large_json.PIECE:
-        return large_json.encode_array(array, functools.partial(values_of, is_binary=is_binary))
+    """Returns an array's values as numbers, strings and lists of them; all bytes are base64 if they are binary."""
     if array.dtype == object or array.dtype.kind in "SU":
         return _base64(array.tolist()) if is_binary else _text(array.tolist())
     if array.dtype.kind not in "biuf" or array.dtype.name == "bfloat16":
@@ -165,20 +158,6 @@ def _sample(config: TritonModelConfig, given: Any, where: str, *, batch: bool) -
 
 
 def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, *, batch: bool) -> Array:
-    pieces = large_json.Slices.of(value)
-    if pieces is not None:
-        row = spec if batch or not spec.shape else dataclasses.replace(spec, shape=(-1, *spec.shape[1:]))
-        arrays = [_array_of_piece(config, row, piece, field, batch=batch) for piece in pieces]
-        axis = 1 if config.batching and not batch else 0
-        try:
-            array = np.concatenate(arrays, axis)
-        except ValueError as error:
-            raise misfit(field, f"Input {spec} cannot be made of {shown(value)}: {error}.") from error
-        value = array[0] if axis else array
-    return _array_of_piece(config, spec, value, field, batch=batch)
-
-
-def _array_of_piece(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, *, batch: bool) -> Array:
     if spec.datatype.name == "BYTES":
         value = _with_bytes(value, field, is_binary=spec.is_binary)
     elif spec.datatype.name != "BOOL" and _has_booleans(value):

@@ -16,7 +16,6 @@ from pytriton.gateway.access import ApiKey
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, parse, shown, values_of
-from pytriton.gateway.large_json import PIECE, drop
 from pytriton.gateway.models import Model, Models, Reply
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
@@ -143,7 +142,6 @@ def _call(
     _add_parameters(call, message.get("parameters", {}))
     if key is not None and call.correlation_id:
         call.correlation_id = own_sequence(call.correlation_id, key)
-    drop(message)
     return call, wanted._replace(id=request_id)
 
 
@@ -227,8 +225,7 @@ def _from_json(spec: TensorSpec, shape: tuple[int, ...], data: Any) -> Array:
             raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and has the value {shown(value)}.")
     try:
         with np.errstate(over="ignore"):
-            parts = [np.array(flat[at : at + PIECE], spec.numpy_dtype) for at in range(0, len(flat) or 1, PIECE)]
-        return (parts[0] if len(parts) == 1 else np.concatenate(parts)).reshape(shape)
+            return np.array(flat, spec.numpy_dtype).reshape(shape)
     except (OverflowError, ValueError, TypeError) as error:
         raise _bad(f"Input {spec.name!r} is {spec.datatype.name}: {error}.") from error
 
@@ -260,8 +257,7 @@ def _from_bytes(spec: TensorSpec, shape: tuple[int, ...], data: memoryview) -> A
 
 def _objects(elements: list[bytes], shape: tuple[int, ...]) -> Array:
     array = np.empty(len(elements), object)
-    for at in range(0, len(elements), PIECE):
-        array[at : at + PIECE] = elements[at : at + PIECE]
+    array[:] = elements
     return array.reshape(shape)
 
 

@@ -16,7 +16,6 @@ from pytriton.gateway import form, npy, offload
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RequestError, misfit, translated
 from pytriton.gateway.json_tensors import Samples, encode, json_of, parse, samples_of
-from pytriton.gateway.large_json import drop
 from pytriton.gateway.models import Model, Reply
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
@@ -98,11 +97,7 @@ def _samples(model: Model, request: Request, body: bytes, fields: dict[str, Any]
     arrays = model.codec.decode(body) if len(body) <= offload.LARGE else None
     if arrays is not None:
         return Samples([arrays], "sample")
-    given = parse(body)
-    try:
-        return samples_of(model.config, given, max_samples)
-    finally:
-        drop(given)
+    return samples_of(model.config, parse(body), max_samples)
 
 
 def _sample_of_query(model: Model, request: Request) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 
 from pytriton.client.core.inputs import Array, fits
-from pytriton.gateway.large_json import PIECE
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
 _MAX_RANK = 4
@@ -85,7 +84,7 @@ class SampleCodec:
         """Converts outputs of numbers to what JSON is made of; None if they take the long way."""
         batching, sample = self.config.batching, {}
         for name, array in outputs.items():
-            if array.dtype.kind not in "fiub" or array.size > PIECE:
+            if array.dtype.kind not in "fiub":
                 return None
             values = (array[0] if batching and array.shape[:1] == (1,) else array).tolist()
             if name in self._scalars and type(values) is list and len(values) == 1:

@@ -19,7 +19,7 @@ import numpy as np
 
 from pytriton.client.core.chunking import MAX_PARTS_IN_FLIGHT, send_several
 from pytriton.client.core.inputs import Array
-from pytriton.gateway import large_json, offload
+from pytriton.gateway import offload
 from pytriton.gateway.access import ApiKey
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, samples_of
@@ -342,7 +342,7 @@ def error_body(error: RequestError) -> dict[str, Any]:
 
 def _parsed(body: bytes, kind: type[_BodyT]) -> tuple[_BodyT, dict[str, Any]]:
     try:
-        fields = large_json.decode(body)
+        fields = msgspec.json.decode(body)
         return msgspec.convert(fields, kind), fields
     except msgspec.ValidationError as error:
         raise _bad(f"{error}.", None) from error
@@ -394,11 +394,7 @@ def _embedded(
         raise _bad(f"The model makes vectors of {len(vectors[0])} dimensions.", "dimensions")
     is_base64 = asked.encoding_format == "base64"
     data = [
-        msgspec.Raw(
-            encode(
-                {"object": "embedding", "index": index, "embedding": _base64(vector) if is_base64 else vector.tolist()}
-            )
-        )
+        {"object": "embedding", "index": index, "embedding": _base64(vector) if is_base64 else vector.tolist()}
         for index, vector in enumerate(vectors)
     ]
     response: dict[str, Any] = {"object": "list", "data": data, "model": asked.model}
