@@ -357,3 +357,43 @@ def test_a_server_that_starts_later_finds_them(name, local_store):
         bind_floats(triton, name, ProcessInstance(function))
         triton.run()
         assert send_floats(triton, name, [1]) == [2]
+
+
+# Processes that a callable forks.
+
+
+def forked(returns):
+    """Responds with the exit status of a child process that does not end in the callable."""
+    pid = os.fork()
+    if pid == 0:
+        return returns()
+    return float(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+def fail():
+    raise ValueError("from a child process")
+
+
+def make_forking_function(returns):
+    @batch
+    def infer(x):
+        return {"y": np.full_like(x, forked(returns))}
+
+    return infer
+
+
+def make_forking_coroutine(returns):
+    @batch
+    async def infer(x):
+        return {"y": np.full_like(x, forked(returns))}
+
+    return infer
+
+
+@pytest.mark.parametrize("make", [make_forking_function, make_forking_coroutine])
+@pytest.mark.parametrize("returns", [lambda: 7.0, fail], ids=["returns", "raises"])
+def test_a_forked_process_that_leaves_the_callable_ends(triton, name, make, returns):
+    bind_floats(triton, name, ProcessInstance(make, args=(returns,)))
+
+    for _ in range(2):
+        assert send_floats(triton, name, [7]) == [1]

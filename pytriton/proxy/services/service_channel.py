@@ -23,6 +23,7 @@ from pytriton.proxy.tensors.gpu_tensor import peer_tensor
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.arena import PeerArena, SharedArena
 from pytriton.proxy.transport.doorbell import Doorbell, WakeFlag, has_futex
+from pytriton.proxy.transport.forks import FORKS
 from pytriton.proxy.transport.notification_reader import NotificationReader
 from pytriton.proxy.transport.notification_sender import NotificationSender
 from pytriton.proxy.types import Array
@@ -37,16 +38,6 @@ GONE = "the server is gone, or has unloaded the model"
 _HANDSHAKE_S = 5.0
 _NAP_S = 0.25  # and then it looks whether the server is there
 _NOTHING = np.empty(0, np.uint8)
-
-_forks = 0  # of which this process is the last
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
 
 
 class ServiceChannel:
@@ -65,7 +56,7 @@ class ServiceChannel:
         self._loop_spin = AdaptiveSpin(for_reply=True)  # for event loops
         self._poll = select.poll()
         self._poll.register(connected, select.POLLIN)
-        self._forks = _forks
+        self._forks = FORKS.count
         self._opening = threading.Lock()
         self._peer: PeerArena | None = None
         self._doorbell: Doorbell | None = None  # where the thread that receives sleeps
@@ -83,7 +74,7 @@ class ServiceChannel:
         Raises:
             PyTritonInvalidOperationError: The server is gone, or this is a fork of the process that had the channel.
         """
-        if self._forks != _forks:
+        if self._forks != FORKS.count:
             raise PyTritonInvalidOperationError(
                 "this process is a fork of the one that serves the model, and cannot send requests to the server: send "
                 "them there, before or after the fork, or use a client over HTTP or gRPC (pytriton.client) here"

@@ -16,6 +16,7 @@ from pytriton.proxy.tensors.result import ResultWriter
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Arena, ArenaError
 from pytriton.proxy.transport.channel import Channel
+from pytriton.proxy.transport.forks import FORKS, exit_fork
 from pytriton.proxy.types import Array, Response
 from pytriton.proxy.wire.encoding import ParameterValue
 from pytriton.proxy.wire.inference import (
@@ -102,6 +103,7 @@ class ResponseWriter:
         self._signature = signature
         self._loop = loop
         self._deferred = deferred
+        self._forks = FORKS.count
         self._lock: CombiningLock[list[PendingResponse]] = CombiningLock(self._take_left)
         # It guards the arena and all attributes below.
         self._replies: list[PendingResponse] = []
@@ -128,6 +130,8 @@ class ResponseWriter:
 
     def send(self, responses: list[PendingResponse], at_once: bool = False) -> None:
         """Sends responses, by default together with others of the same turn of the loop, or of other threads."""
+        if FORKS.count != self._forks:
+            exit_fork(self._signature.model)
         in_loop = threading.get_ident() == self._loop_thread
         if not at_once and not in_loop and not self._deferred and all(map(_is_small, responses)):
             _mark_ended(responses)
@@ -166,6 +170,8 @@ class ResponseWriter:
             PyTritonValidationError: An output does not match the declaration.
             ArenaError: The arena is full.
         """
+        if FORKS.count != self._forks:
+            exit_fork(self._signature.model)
         with self._lock:
             if in_flight.ended:
                 return False

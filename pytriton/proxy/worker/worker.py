@@ -29,6 +29,7 @@ from pytriton.proxy.tensors.warmup import Warmup
 from pytriton.proxy.transport.arena import TRIM_AFTER_S, Arena, PeerArena
 from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.transport.doorbell import has_futex
+from pytriton.proxy.transport.forks import FORKS, exit_fork
 from pytriton.proxy.transport.time_slice import request_short_time_slice
 from pytriton.proxy.wire.encoding import DeviceLocation, ProtocolError
 from pytriton.proxy.wire.notification import OPENS_GPU_MEMORY, PAGE_LOCKED, Notification, NotificationKind
@@ -89,6 +90,7 @@ class Worker:
         """The inference callable."""
         BOUND.add(self)
         self._requests_of = requests_for(infer_func)
+        self._forks = FORKS.count
         self._signature = signature
         self._results = ResultWriter(signature)
         self._on_unrecoverable = on_unrecoverable
@@ -420,11 +422,15 @@ class Worker:
         start = time.monotonic_ns()
         try:
             returned = self.infer_func(self._requests_of(batch))
+            if FORKS.count != self._forks:
+                exit_fork(signature.model)
             if type(returned) not in _RESULTS and inspect.isawaitable(returned):
                 returned = run_in_loop(returned, self._loop.get())
             end = time.monotonic_ns()
             return (*self._results.write(returned, batch, (start, end), arena), None)
         except BaseException as error:  # SystemExit as well: the requests need a response, and the server continues
+            if FORKS.count != self._forks:
+                exit_fork(signature.model)
             failure = failure_of(error, signature.model)
             if isinstance(error, PyTritonUnrecoverableError):
                 unrecoverable = error
