@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from pytriton.exceptions import (
+    PyTritonError,
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
     PyTritonUnrecoverableError,
@@ -31,11 +32,13 @@ from pytriton.server.remote import RemoteServer
 from pytriton.server.state import ServerState
 from pytriton.server_report import NOT_RUNNING, ServerReport
 from pytriton.utils.console import log_safely
+from pytriton.utils.debounce import Debouncer
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger("pytriton.triton")
 
 _DEFAULT_EXIT_TIMEOUT_S = 25  # Kubernetes kills after 30 s
+_UNATTENDED_S = 1.0  # since the last model was bound
 
 _DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its models when it starts
 
@@ -83,6 +86,8 @@ class ServerSession:
         self._owner = os.getpid()
         self._lost: list[str] = []  # models with requests that the last stop did not wait for
         self._supervised: LocalServer | RemoteServer | None = None
+        self._unattended = Debouncer(_UNATTENDED_S, self._load_unattended, "pytriton-loading")
+        self._load_error: PyTritonError | None = None  # of models that were loaded unattended
 
     @property
     def is_forked(self) -> bool:
@@ -104,12 +109,15 @@ class ServerSession:
             PyTritonInvalidOperationError: The server refuses a model.
         """
         server = self._ready_server()
-        if self.models.deferred:
-            try:
+        error, self._load_error = self._load_error, None
+        try:
+            if error is not None:
+                raise error
+            if self.models.deferred:
                 self._load_deferred(server)
-            except (PyTritonRuntimeError, PyTritonInvalidOperationError):
-                self.stop()
-                raise
+        except (PyTritonRuntimeError, PyTritonInvalidOperationError):
+            self.stop()
+            raise
         return server
 
     def open(self, server: LocalServer | RemoteServer) -> None:
@@ -163,6 +171,8 @@ class ServerSession:
                     raise
                 self.connect()
                 self.models.add(model)
+            if self.models.deferred:
+                self._unattended.request()
             if self.server is not None and self.server.state is ServerState.RESTARTING:
                 self.connect()
             self.generation += 1
@@ -368,6 +378,18 @@ class ServerSession:
         server.start_anew(lambda: self._redeploy(server))
         self.models.load_missing()
 
+    def _load_unattended(self) -> None:
+        """Loads models that were deferred, if the program does not: clients elsewhere may wait for them."""
+        with self.lock:
+            if self.server is None or not self.models.deferred:
+                return
+            try:
+                self._ready_server()
+                self.models.load_deferred()
+            except (PyTritonRuntimeError, PyTritonInvalidOperationError) as error:
+                self._load_error = error if self.server is not None else None
+                log_safely(LOGGER, logging.ERROR, "%s", error)
+
     def _is_shared(self, server: LocalServer) -> bool:
         """Returns whether the server has models beside the bound ones, such as those of the user's repository."""
         states = server.control.states()
@@ -382,7 +404,7 @@ class ServerSession:
 
     def _start(self) -> None:
         follow_environment()  # the program may have configured logging since
-        self._unrecoverable = None
+        self._unrecoverable = self._load_error = None
         self.workspace.create()
         self.woken.clear()
         sockets = self.workspace.path / "sockets"

@@ -98,7 +98,8 @@ class TritonBase:
 
         If the server is running, the model is loaded before this returns; otherwise `run`, `serve` or `connect` loads
         it. In a ``with`` block before one of these calls, only the first 16 models are loaded immediately: it loads
-        all others together, which is much faster. Binding the same name and version again replaces the model.
+        all others together, which is much faster; without such a call within a second, they are loaded one by one.
+        Binding the same name and version again replaces the model.
 
         Args:
             model_name: The model's name, as in ``/v2/models/<model_name>/infer``. Or just a function with type hints,
@@ -306,7 +307,7 @@ class TritonBase:
                 has not configured logging, on standard error.
 
         Raises:
-            PyTritonBadParameterError: An argument has a value that cannot work.
+            PyTritonBadParameterError: An argument has an invalid value.
             PyTritonRuntimeError: The server exited unexpectedly and stays down, or requests in flight were lost because
                 they took longer than the exit timeout.
             PyTritonUnrecoverableError: An inference callable raised it.

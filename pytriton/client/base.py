@@ -59,7 +59,7 @@ class BaseModelClient(abc.ABC):
 
     Raises:
         PyTritonClientInvalidUrlError: The URL is not valid; with a function, requests raise it.
-        PyTritonClientValueError: Another argument has a value that cannot work, or the function does not return a list;
+        PyTritonClientValueError: Another argument has an invalid value, or the function does not return a list;
             with a function, requests raise it.
     """
 

@@ -54,7 +54,7 @@ class PyTritonClientError(Exception):
 
 
 class PyTritonClientValueError(PyTritonClientError, ValueError):
-    """An argument has a value that cannot work; nothing was sent."""
+    """An argument has an invalid value; nothing was sent."""
 
 
 class PyTritonClientInvalidUrlError(PyTritonClientValueError):

@@ -52,7 +52,7 @@ class FuturesModelClient:
 
     Raises:
         PyTritonClientInvalidUrlError: The URL is not valid.
-        PyTritonClientValueError: Another argument has a value that cannot work.
+        PyTritonClientValueError: Another argument has an invalid value.
 
     Examples:
         >>> with FuturesModelClient("localhost", "AddSub") as client:  # doctest: +SKIP

@@ -155,7 +155,7 @@ class ModelClient(BaseModelClient):
 
         Raises:
             PyTritonClientInputError: The inputs do not fit the model; nothing was sent.
-            PyTritonClientValueError: An option has a value that cannot work; nothing was sent.
+            PyTritonClientValueError: An option has an invalid value; nothing was sent.
             PyTritonClientTimeoutError: There was no response in time.
             PyTritonClientModelUnavailableError: The model was not ready within ``init_timeout_s``.
             PyTritonClientInferenceServerError: The server or the model failed, or the connection broke.

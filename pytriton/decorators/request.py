@@ -68,7 +68,7 @@ def batch(
         max_queue_delay_microseconds: How long a request may wait for others to make a batch with.
 
     Raises:
-        PyTritonBadParameterError: When applied: a setting has a value that cannot work, or there is no function.
+        PyTritonBadParameterError: When applied: a setting has an invalid value, or there is no function.
         PyTritonValidationError: The requests differ in inputs or shapes, or the outputs do not have the batch's rows.
             When applied: it is above a decorator that takes requests.
 

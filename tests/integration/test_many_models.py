@@ -34,6 +34,7 @@ from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.model_config import DynamicBatcher, ModelConfig
 from pytriton.models.manager import FEW_MODELS
+from pytriton.process import ProcessInstance
 from pytriton.server.control import HttpControl
 
 MANY = 3 * FEW_MODELS
@@ -70,6 +71,27 @@ def requests(monkeypatch):
 
 def loads_and_unloads(requests):
     return [each for each in requests if each.endswith("load")]
+
+
+def test_clients_elsewhere_reach_all_models_of_a_program_that_only_binds():
+    with running_triton() as triton:
+        bind_many(triton, FEW_MODELS + 2)
+
+        wait_until(lambda: len(ready_models(triton)) == FEW_MODELS + 2)
+        assert send_floats(triton, f"m{FEW_MODELS + 1}", [2]) == [2 * (FEW_MODELS + 1)]
+
+
+def test_an_error_of_a_model_that_was_loaded_in_the_background_is_raised_by_run(caplog):
+    def fail():
+        raise ValueError("no such weights")
+
+    with running_triton() as triton:
+        bind_many(triton, FEW_MODELS)
+        bind_floats(triton, "broken", ProcessInstance(fail))
+
+        wait_until(lambda: "no such weights" in caplog.text)
+        with pytest.raises(PyTritonInvalidOperationError, match="no such weights"):
+            triton.run()
 
 
 @pytest.mark.parametrize("count", [FEW_MODELS + 1, MANY])
