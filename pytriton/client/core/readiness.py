@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from pytriton.client.core.deadlines import Deadline, in_seconds
 from pytriton.client.core.inputs import nearest
-from pytriton.client.core.patience import PATIENT, Patience, Prospects, hopeless
 from pytriton.client.core.port_probe import is_suspicious
 from pytriton.client.core.sansio import Sleep, Steps
 from pytriton.client.core.server_set import ServerSet
 from pytriton.client.core.servers import Server
+from pytriton.client.core.wait_policy import WAIT_FOR_ALL, WaitLimit, WaitPolicy, unavailable
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientError,
@@ -62,7 +62,7 @@ def wait_until_ready(
     timeout_s: float,
     sleep: Sleep,
     started: float | None = None,
-    patience: Patience = PATIENT,
+    policy: WaitPolicy = WAIT_FOR_ALL,
 ) -> Steps[None]:
     """Waits until at least one server is ready, and has a model ready; the others are avoided for now.
 
@@ -72,7 +72,7 @@ def wait_until_ready(
         timeout_s: How long to wait.
         sleep: How to pause, in seconds.
         started: When the waiting began, a moment of `time.monotonic`; now by default.
-        patience: What to wait for.
+        policy: What to wait for.
 
     Raises:
         PyTritonClientTimeoutError: No server was ready in time.
@@ -87,7 +87,7 @@ def wait_until_ready(
     warned = False
     up: Server | None = None  # it is ready, and has the model not ready
     reason: PyTritonClientError | None = None
-    may_be_absent, prospects = not patience.model, Prospects(patience)
+    may_be_absent, limit = not policy.model, WaitLimit(policy)
     looked_s = deadline.waited_s() if servers.changes else 0.0  # there may have been no server to look at before
     for attempt in itertools.count(1):
         found = False
@@ -95,7 +95,7 @@ def wait_until_ready(
             up = None
         if not present:
             reason, may_be_absent = servers.no_address(), False
-            prospects.note(None)
+            limit.note(None)
         for server in present:
             state = yield from _state(servers, server, model, deadline, len(present))
             if state is True:
@@ -104,7 +104,7 @@ def wait_until_ready(
                 continue
             server.mark_down()
             may_be_absent = may_be_absent and state == "up"  # a server that is starting may still load it
-            prospects.note(state)
+            limit.note(state)
             if state == "up":
                 up = server
             # A timeout at the last moment is less informative than the result before.
@@ -115,8 +115,8 @@ def wait_until_ready(
             return
         if attempt == 1:
             yield from _check_protocols(present, reason)
-        if deadline.waited_s() - looked_s > prospects.limit_s:
-            raise hopeless(servers.described(), reason)
+        if deadline.waited_s() - looked_s > limit.limit_s:
+            raise unavailable(servers.described(), reason)
         if model is not None and may_be_absent and deadline.waited_s() - looked_s > _ABSENT_S:
             yield from _check_presence(present, model, deadline)
             may_be_absent = False

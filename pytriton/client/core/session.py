@@ -17,7 +17,6 @@ from pytriton.client.core.background import InBackground
 from pytriton.client.core.deadlines import Deadline, check_timeout
 from pytriton.client.core.failures import is_response, malformed
 from pytriton.client.core.inputs import Array
-from pytriton.client.core.patience import PATIENT, Patience
 from pytriton.client.core.readiness import check_protocol, wait_for_addresses, wait_until_ready
 from pytriton.client.core.requests import (
     EncodedRequest,
@@ -35,6 +34,7 @@ from pytriton.client.core.server_set import ChangingServerSet, ServerSet
 from pytriton.client.core.servers import Server
 from pytriton.client.core.settings import Settings
 from pytriton.client.core.tensors import InferInput, InferRequestedOutput
+from pytriton.client.core.wait_policy import WAIT_FOR_ALL, WaitPolicy
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientInferenceServerError,
@@ -128,13 +128,13 @@ class Session:
         *,
         model: bool = True,
         started: float | None = None,
-        patience: Patience = PATIENT,
+        policy: WaitPolicy = WAIT_FOR_ALL,
     ) -> Steps[None]:
         """Waits for a server, and for the model if requested; see `readiness.wait_until_ready`."""
         timeout_s = check_timeout("timeout_s", timeout_s)
         self._load_libraries()
         wanted = self.model if model else None
-        return wait_until_ready(self.server_set, wanted, timeout_s, self._sleep, started, patience)
+        return wait_until_ready(self.server_set, wanted, timeout_s, self._sleep, started, policy)
 
     def prepare(self, started: float | None = None) -> Steps[TritonModelConfig]:
         """Prepares for the first request within ``init_timeout_s``: waits for the model, and gets its configuration.
@@ -148,8 +148,8 @@ class Session:
         if self.server_set.changes:
             yield from self._wait_for_addresses(started)
         if self.settings.ensure_model_is_ready:
-            patience = self._patience()
-            yield from self.wait_until_ready(timeout_s, started=started, patience=patience)
+            policy = self._wait_policy()
+            yield from self.wait_until_ready(timeout_s, started=started, policy=policy)
             self.attempts.has_responded = True
         if self._is_outdated:
             deadline = Deadline(timeout_s, f"Asking for model {self.model[0]!r}", started)
@@ -270,12 +270,12 @@ class Session:
         yield from wait_for_addresses(self.server_set, deadline, self._sleep)
         self._load_libraries()
 
-    def _patience(self) -> Patience:
-        patience = Patience(model=False, server=self.settings.waits_for_server)
+    def _wait_policy(self) -> WaitPolicy:
+        policy = WaitPolicy(model=False, server=self.settings.waits_for_server)
         if not self.server_set.changes:
-            return patience
+            return policy
         # An address may be that of a server that has just gone.
-        return patience._replace(unreachable_s=max(patience.unreachable_s, self.settings.restart_timeout_s))
+        return policy._replace(unreachable_s=max(policy.unreachable_s, self.settings.restart_timeout_s))
 
     def _on_every_server(self, method: str, **kwargs: Any) -> Steps[None]:
         """Calls a method of the API that takes the model's name, at all servers."""

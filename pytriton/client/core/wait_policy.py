@@ -1,4 +1,4 @@
-"""How long a client waits for servers that are not ready, by what it meets at their addresses."""
+"""The policy by which a client waits for servers that are not ready."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytriton.client.exceptions import (
 # A server that is restarted is back sooner.
 _UNREACHABLE_S = 1.0
 # A proxy may not know its server yet, or the other end of a forwarded port may not listen yet.
-_STRANGER_S = 5.0
+_OTHER_PROGRAM_S = 5.0
 # A server may be that busy.
 _SILENT_S = 30.0
 _WITH_PATH = re.compile(r"https?://[^/, ]+(/[^, ]+)")  # of one server
@@ -27,8 +27,8 @@ _ADVICE = (
 )
 
 
-class Patience(NamedTuple):
-    """What is waited for until the timeout.
+class WaitPolicy(NamedTuple):
+    """What a client waits for until its timeout.
 
     Attributes:
         model: A model that a ready server does not have.
@@ -41,26 +41,26 @@ class Patience(NamedTuple):
     unreachable_s: float = _UNREACHABLE_S
 
 
-PATIENT = Patience()
+WAIT_FOR_ALL = WaitPolicy()
 """Waits for everything."""
 
 
-class Prospects:
-    """Whether a server may still become ready, judged by the errors so far.
+class WaitLimit:
+    """The time limit for a server to become ready, by the errors so far.
 
     Args:
-        patience: What is waited for.
+        policy: What is waited for.
 
     Attributes:
-        limit_s: How long what was met so far is waited for.
+        limit_s: How long to wait in total.
     """
 
-    def __init__(self, patience: Patience) -> None:
-        self._patience = patience
-        self.limit_s = math.inf if patience.server else 0.0
+    def __init__(self, policy: WaitPolicy) -> None:
+        self._policy = policy
+        self.limit_s = math.inf if policy.server else 0.0
 
     def note(self, state: object) -> None:
-        """Takes note of a server's state: an error, or anything else if the server responds as Triton does."""
+        """Adjusts the limit to a server's state: an error, or anything else if the server responds as Triton does."""
         self.limit_s = max(self.limit_s, self._limit_s(state))
 
     def _limit_s(self, state: object) -> float:
@@ -69,12 +69,12 @@ class Prospects:
         if not isinstance(state, PyTritonClientInferenceServerError) or is_temporary(state):
             return math.inf
         if state.failure is Failure.UNREACHABLE:
-            return self._patience.unreachable_s
-        return _STRANGER_S if state.failure in (Failure.LOST, Failure.MALFORMED) else math.inf
+            return self._policy.unreachable_s
+        return _OTHER_PROGRAM_S if state.failure in (Failure.LOST, Failure.MALFORMED) else math.inf
 
 
-def hopeless(urls: str, reason: PyTritonClientError | None) -> PyTritonClientError:
-    """Returns the error of a client that waits no longer.
+def unavailable(urls: str, reason: PyTritonClientError | None) -> PyTritonClientError:
+    """Returns the error of a client that gives up waiting.
 
     Args:
         urls: The addresses of the servers.
