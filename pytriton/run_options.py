@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.model_config.arguments import check_instance
 from pytriton.models.definition import InferenceSource
 from pytriton.server.config import TritonConfig
-from pytriton.utils.arguments import check_instance
 
 if TYPE_CHECKING:
     from pytriton.gateway import GatewayConfig

@@ -15,6 +15,7 @@ from pytriton.constants import (
     TRITON_ACCESS_HEADER,
     TRITON_LOCAL_IP,
 )
+from pytriton.model_config.arguments import check_instance, check_path
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.notebook import model_rows, triton_html
 from pytriton.run_options import run_options
@@ -30,7 +31,6 @@ from pytriton.server.security import (
 )
 from pytriton.server.settings_check import check_model
 from pytriton.triton_base import MONITORING_PERIOD_S, TritonBase
-from pytriton.utils.arguments import check_instance, check_path
 from pytriton.utils.workspace import Workspace
 
 __all__ = [

@@ -13,6 +13,7 @@ from pytriton.announcement import announcement, summary
 from pytriton.decorators.ordering import FunctionT
 from pytriton.exceptions import PyTritonInvalidOperationError
 from pytriton.json_logs import follow_environment
+from pytriton.model_config.arguments import check_path
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.tensor import Tensor
@@ -31,7 +32,6 @@ from pytriton.server_report import ServerReport
 from pytriton.server_session import ServerSession
 from pytriton.type_hints.binding import resolve
 from pytriton.type_hints.declaration import declare
-from pytriton.utils.arguments import check_path
 from pytriton.utils.console import tell
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
 from pytriton.utils.numbers import check_seconds

@@ -8,12 +8,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonBindError, PyTritonModelConfigError
+from pytriton.model_config.arguments import check_instance
 from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup, check_integer, check_switch
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
 from pytriton.model_config.warmup import read_samples
-from pytriton.utils.arguments import check_instance
 
 _MAX_NAME_BYTES = 255
 # What a folder's name bears and a URL carries unescaped.

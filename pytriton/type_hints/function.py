@@ -13,6 +13,7 @@ from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
 from pytriton.decorators import batch, group_by_keys, sample, triton_context
 from pytriton.decorators.ordering import REQUESTS, decorators_of, next_stage
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
+from pytriton.model_config.arguments import check_instance
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
 from pytriton.models.definition import InferenceSource, ModelDefinition
@@ -23,7 +24,6 @@ from pytriton.type_hints.call import Call
 from pytriton.type_hints.namespace import Namespace, calling_namespace, resolved
 from pytriton.type_hints.result import ResultHint, result_hint
 from pytriton.type_hints.value import ADVICE, ValueHint, value_hint
-from pytriton.utils.arguments import check_instance
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 

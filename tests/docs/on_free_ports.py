@@ -7,20 +7,21 @@ import runpy
 import sys
 from pathlib import Path
 
+from pytriton import triton_base
 from pytriton.gateway import GatewayConfig
+from pytriton.gateway.server import GatewayServer
+from pytriton.served_gateway import start_gateway
 from pytriton.triton import Triton
 
-_start_gateway = Triton._start_gateway
 
-
-def start_gateway(triton: Triton, config: GatewayConfig) -> None:
-    _start_gateway(triton, dataclasses.replace(config, port=0))
-    assert triton._gateway is not None
-    print(f"Serving on http://127.0.0.1:{triton.config.http_port} and {triton._gateway.url}", flush=True)
+def start_on_free_port(triton: Triton, config: GatewayConfig) -> GatewayServer:
+    gateway = start_gateway(triton, dataclasses.replace(config, port=0))
+    print(f"Serving on http://127.0.0.1:{triton.config.http_port} and {gateway.url}", flush=True)
+    return gateway
 
 
 if __name__ == "__main__":
-    Triton._start_gateway = start_gateway  # type: ignore[method-assign]
+    triton_base.start_gateway = start_on_free_port  # type: ignore[assignment]
     sys.argv = sys.argv[1:]
     sys.path[0] = str(Path(sys.argv[0]).resolve().parent)
     runpy.run_path(sys.argv[0], run_name="__main__")

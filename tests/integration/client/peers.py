@@ -68,13 +68,20 @@ def dribbling(connection):
         pause.wait(0.02)
 
 
+def is_last(request):
+    """Whether the connection is to be closed after the response to a request."""
+    return b"connection: close" in request.lower()
+
+
 def speaking_html(status):
     """Answers each request as a proxy does whose server is gone."""
 
     def behave(connection):
-        while connection.recv(65536):
+        while request := connection.recv(65536):
             head = f"HTTP/1.1 {status} Gateway\r\nContent-Type: text/html\r\nContent-Length: {len(HTML)}\r\n\r\n"
             connection.sendall(head.encode() + HTML)
+            if is_last(request):
+                return
 
     return behave
 
