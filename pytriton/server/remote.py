@@ -19,6 +19,7 @@ from pytriton.server.version import ServerVersion
 LOGGER = logging.getLogger(__name__)
 
 _READY_POLL_S = 0.1
+_LIVE_S = 1.0  # after which a server is taken as it is: its owner may not have called run() yet
 _RETURN_TIMEOUT_S = 60.0  # for a server that has ended to come back
 _NOTICED_S = 0.5  # from a request that failed to the end of the other connections
 
@@ -66,7 +67,7 @@ class RemoteServer:
         return self.control.is_live()
 
     def wait_until_ready(self) -> None:
-        """Waits until it takes requests.
+        """Waits until it is ready, or has been live for a while, which is enough to load models.
 
         Raises:
             PyTritonRuntimeError: It takes too long.
@@ -75,16 +76,21 @@ class RemoteServer:
 
     def _wait_until_ready(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
+        live_since: float | None = None
         while True:
             # Connected first, so that an end after the check is noticed.
             self._connect()
             if self.control.is_ready():
                 break
-            if time.monotonic() > deadline:
-                reason = "it responds, so its owner may not have called run() or serve()"
-                if not self.control.is_live():
-                    reason = "nobody responds there, so check the address, and that the server runs"
-                raise PyTritonRuntimeError(f"The server at {self._url} is not ready after {timeout_s:g} s: {reason}.")
+            now = time.monotonic()
+            live_since = (live_since or now) if self.control.is_live() else None
+            if live_since is not None and now - live_since > _LIVE_S:
+                break
+            if now > deadline:
+                raise PyTritonRuntimeError(
+                    f"The server at {self._url} is not ready after {timeout_s:g} s: check the address, and that the "
+                    "server runs."
+                )
             if self._is_abandoned(_READY_POLL_S):
                 raise PyTritonRuntimeError(f"The server at {self._url} is no longer waited for.")
         self._version = self.control.version()

@@ -185,14 +185,16 @@ def test_a_url_that_is_none_is_refused(url):
         RemoteTriton(url=url)
 
 
-def test_a_server_that_is_not_ready_in_time_is_told_with_the_likely_reason(monkeypatch):
+def test_where_no_server_is_the_error_says_what_to_check(monkeypatch):
     monkeypatch.setattr("pytriton.server.remote.DEFAULT_TRITON_STARTUP_TIMEOUT_S", 0)
     nowhere = RemoteTriton(url=f"{HOST}:{free_ports(1)[0]}")
-    with pytest.raises(PyTritonRuntimeError, match=r"is not ready after 0 s: nobody responds there, so check the addr"):
+    with pytest.raises(PyTritonRuntimeError, match=r"is not ready after 0 s: check the address"):
         nowhere.connect()
+
+
+def test_a_server_whose_owner_has_not_called_run_takes_models_of_others():
     with running_triton() as triton:
-        early = RemoteTriton(url=f"{HOST}:{triton.config.http_port}", access_token=triton.get_access_token())
-        with pytest.raises(
-            PyTritonRuntimeError, match=r"it responds, so its owner may not have called run\(\) or serve"
-        ):
-            early.connect()
+        url, token = f"{HOST}:{triton.config.http_port}", triton.get_access_token()
+        with RemoteTriton(url=url, access_token=token) as early:
+            bind_floats(early, "Early", batch(lambda x: [x * 2]))
+            assert send_floats(triton, "Early", [2]) == [4]
