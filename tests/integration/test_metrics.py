@@ -98,6 +98,17 @@ def test_batches_are_measured_in_samples(triton, name):
     assert value_of(triton, "batch_size_count", name) < 4
 
 
+def test_sums_of_values_that_share_a_bucket_are_exact(triton, name):
+    bind_floats(triton, name, batch(lambda x: [x]), config=ModelConfig(max_batch_size=4))
+    sizes = [3, 4, 4] * 20
+    with client_of(triton, "http") as client:
+        for size in sizes:
+            client.infer(name, {"x": np.zeros((size, 1), np.float32)})
+
+    wait_for(triton, "batch_size_count", name, len(sizes))
+    assert value_of(triton, "batch_size_sum", name) == sum(sizes)
+
+
 def test_coroutines_under_way_are_in_flight(triton, name):
     gate = asyncio.Event()
     loops = []

@@ -15,21 +15,22 @@ void Histogram::Observe(int64_t value, uint64_t count) {
   bucket.count.fetch_add(count, std::memory_order_release);
 }
 
-// Triton's histograms take one value at a time, so a bucket's values are published as as many times their mean: counts
-// and sum stay exact.
+// Triton's histograms take one value at a time, so a bucket's values are published as as many integers around their
+// mean: counts and sum stay exact.
 void Histogram::Publish(Metric* metric) {
   for (size_t i = 0; i <= bounds_.size(); ++i) {
     Bucket& bucket = buckets_[i];
-    const uint64_t count = bucket.count.load(std::memory_order_acquire) - bucket.published_count;
+    const auto count = static_cast<int64_t>(bucket.count.load(std::memory_order_acquire) - bucket.published_count);
     if (count == 0) continue;
     const int64_t sum = bucket.sum.load(std::memory_order_relaxed) - bucket.published_sum;
     const int64_t least = i == 0 ? 0 : bounds_[i - 1] + 1;
     const int64_t most = i == bounds_.size() ? std::numeric_limits<int64_t>::max() : bounds_[i];
     // The sum may be ahead of the count; what is cut off here comes next time.
-    const int64_t mean = std::clamp(sum / static_cast<int64_t>(count), least, most);
-    for (uint64_t n = 0; n < count; ++n) metric->Observe(static_cast<double>(mean) / unit_);
-    bucket.published_count += count;
-    bucket.published_sum += mean * static_cast<int64_t>(count);
+    const int64_t mean = std::clamp(sum / count, least, most);
+    const int64_t remainder = mean < most ? std::clamp(sum - mean * count, int64_t{0}, count) : 0;
+    for (int64_t n = 0; n < count; ++n) metric->Observe(static_cast<double>(mean + (n < remainder ? 1 : 0)) / unit_);
+    bucket.published_count += static_cast<uint64_t>(count);
+    bucket.published_sum += mean * count + remainder;
   }
 }
 
