@@ -92,6 +92,7 @@ class ServerReport:
 
     def _from_server(self, report: Callable[[ServerControl], Mapping[str, Any]], name: str | None) -> Mapping[str, Any]:
         from pytriton.client.core.failures import server_error
+        from pytriton.client.core.inputs import nearest
         from pytriton.client.exceptions import Failure, PyTritonClientModelUnavailableError
 
         server = self._server()
@@ -100,6 +101,8 @@ class ServerReport:
         try:
             return report(server.control)
         except PyTritonRuntimeError as error:
-            raise PyTritonClientModelUnavailableError(f"Model {name!r} is not ready: {error}") from error
+            near = None if name is None else nearest(name, [model for model, _ in self.ready_models()])
+            meant = f"; did you mean {near!r}?" if near not in (None, name) else ""
+            raise PyTritonClientModelUnavailableError(f"Model {name!r} is not ready: {error}{meant}") from None
         except OSError as error:
             raise server_error(f"{NOT_RUNNING} ({error})", Failure.UNREACHABLE) from error

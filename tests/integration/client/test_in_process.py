@@ -188,6 +188,13 @@ def test_model_without_batching(triton, name):
         client.infer_batch(np.ones((1, 2), np.float32))
 
 
+def test_an_unknown_model_is_an_error_with_a_similar_name_and_without_other_exceptions(triton, name):
+    bind_double(triton, name)
+    with pytest.raises(PyTritonClientModelUnavailableError, match=rf"is not found; did you mean '{name}'\?") as caught:
+        triton.client(name.upper())
+    assert caught.value.__cause__ is None and caught.value.__suppress_context__
+
+
 def test_unknown_model(triton):
     with pytest.raises(PyTritonClientModelUnavailableError, match="'Nobody' is not ready"):
         triton.client("Nobody")
