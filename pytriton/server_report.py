@@ -10,6 +10,7 @@ from pytriton.models.manager import ModelManager
 from pytriton.server.control import ServerControl
 from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
+from pytriton.utils.suggestions import nearest
 
 NOT_RUNNING = "The server does not run: call run() or serve() first."
 
@@ -92,7 +93,6 @@ class ServerReport:
 
     def _from_server(self, report: Callable[[ServerControl], Mapping[str, Any]], name: str | None) -> Mapping[str, Any]:
         from pytriton.client.core.failures import server_error
-        from pytriton.client.core.inputs import nearest
         from pytriton.client.exceptions import Failure, PyTritonClientModelUnavailableError
 
         server = self._server()

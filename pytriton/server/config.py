@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import logging
 import os
 import pathlib
@@ -14,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.utils.suggestions import nearest
 
 LOGGER = logging.getLogger(__name__)
 
@@ -361,6 +361,6 @@ def _converted(value: Any, wanted: type, what: str) -> Any:
 
 
 def _warn_of_unknown(problem: str, name: str, prefix: str) -> None:
-    near = difflib.get_close_matches(name, _FIELD_TYPES, n=1)
-    nearest = f"{prefix}{near[0].upper()}" if prefix and near else "".join(near)
-    LOGGER.warning("%s%s", problem, f"; did you mean {nearest}?" if nearest else ".")
+    near = nearest(name, _FIELD_TYPES)
+    meant = f"{prefix}{near.upper()}" if prefix and near else near
+    LOGGER.warning("%s%s", problem, f"; did you mean {meant}?" if meant else ".")

@@ -429,3 +429,18 @@ def shared_memory():
 def running_triton(**settings):
     """A server on free ports, to be stopped by the caller (or as a context manager)."""
     return Triton(config=free_config(**settings))
+
+
+def echoes(triton):
+    """Whether a request is answered; a server that was just hit may end a little later."""
+    try:
+        return send_floats(triton, "echo", [3]) == [3]
+    except (OSError, http.client.HTTPException):
+        return False
+
+
+def check_message(message, parts):
+    """It is one sentence that has the setting, the value and the remedy, in this order."""
+    assert re.search(".*?".join(map(re.escape, parts)), message), message
+    assert re.fullmatch(r"[^\n]*\.", message), message
+    assert not re.search(r"[.!?] [A-Z]", message), message

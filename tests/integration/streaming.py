@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 import tritonclient.grpc
-from serving import FLOATS_IN, FLOATS_OUT, HOST
+from serving import FLOATS_IN, FLOATS_OUT, HOST, Background
 from tritonclient.utils import np_to_triton_dtype
 
 from pytriton.model_config import DynamicBatcher, ModelConfig
@@ -256,3 +256,18 @@ def by_id(replies):
     return {
         each: [reply.y for reply in replies if reply.id == each] for each in sorted({reply.id for reply in replies})
     }
+
+
+def behind(gates):
+    """A coroutine function that returns its input once the gate of the request's number is open."""
+
+    async def wait(requests):
+        await gates.wait(number_of(requests))
+        return requests
+
+    return wait
+
+
+def send_number(client, name, number):
+    """Sends a request in the background."""
+    return Background(lambda: client.infer(name, {"x": row(number)})["y"].item())

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import itertools
 import sys
-import threading
 
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ from serving import (
     statistics_of,
     wait_until,
 )
-from streaming import Gates, number_of, one_by_one, row, streamed, together
+from streaming import Gates, behind, number_of, one_by_one, row, send_number, streamed, together
 
 from pytriton.decorators import batch, sample
 from pytriton.exceptions import PyTritonUnrecoverableError
@@ -32,21 +30,6 @@ from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, Tens
 async def double(requests):
     await asyncio.sleep(0)
     return [{"y": request["x"] * 2} for request in requests]
-
-
-def behind(gates):
-    """A coroutine function that returns its input once the gate of the request's number is open."""
-
-    async def wait(requests):
-        await gates.wait(number_of(requests))
-        return requests
-
-    return wait
-
-
-def send(client, name, number):
-    """Sends a request in the background."""
-    return Background(lambda: client.infer(name, {"x": row(number)})["y"].item())
 
 
 def pending(triton, name):
@@ -120,7 +103,7 @@ def test_a_coroutine_under_batch_has_many_batches_in_flight(triton, grpc_client,
         return [x]
 
     bind_floats(triton, name, wait, config=one_by_one())
-    requests = [send(grpc_client, name, number) for number in range(8)]
+    requests = [send_number(grpc_client, name, number) for number in range(8)]
     wait_until(lambda: len(gates.entered) == 8)
     gates.open(*range(8))
 
@@ -174,7 +157,7 @@ def test_a_coroutine_on_a_decoupled_model_gives_one_response(triton, name, kind)
 def test_each_batch_is_answered_when_its_own_coroutine_returns(triton, grpc_client, name):
     gates = Gates()
     bind_floats(triton, name, behind(gates), config=one_by_one())
-    requests = [send(grpc_client, name, number) for number in range(4)]
+    requests = [send_number(grpc_client, name, number) for number in range(4)]
     wait_until(lambda: len(gates.entered) == 4)
 
     for number in (2, 0, 3):
@@ -188,7 +171,7 @@ def test_each_batch_is_answered_when_its_own_coroutine_returns(triton, grpc_clie
 def test_256_batches_are_in_flight_by_default(triton, grpc_client, name):
     gates = Gates()
     bind_floats(triton, name, behind(gates), config=one_by_one())
-    requests = [send(grpc_client, name, number) for number in range(258)]
+    requests = [send_number(grpc_client, name, number) for number in range(258)]
     wait_until(lambda: len(gates.entered) == 256)
     wait_until(lambda: pending(triton, name) == 2)
 
@@ -200,7 +183,7 @@ def test_256_batches_are_in_flight_by_default(triton, grpc_client, name):
 def test_a_batch_beyond_the_limit_waits_in_the_queue_until_another_ends(triton, grpc_client, name):
     gates = Gates()
     bind_floats(triton, name, behind(gates), config=one_by_one(max_in_flight=2))
-    requests = [send(grpc_client, name, number) for number in range(5)]
+    requests = [send_number(grpc_client, name, number) for number in range(5)]
     wait_until(lambda: len(gates.entered) == 2)
     wait_until(lambda: pending(triton, name) == 3)
     assert len(gates.entered) == 2
@@ -222,7 +205,7 @@ def test_triton_refuses_what_its_queue_has_no_room_for(triton, grpc_client, name
     requests = []
 
     def refused():
-        requests.append(send(grpc_client, name, len(requests)))
+        requests.append(send_number(grpc_client, name, len(requests)))
         return [request for request in requests if request.error is not None]
 
     (refusal,) = wait_until(refused)[:1]
@@ -230,76 +213,6 @@ def test_triton_refuses_what_its_queue_has_no_room_for(triton, grpc_client, name
     gates.open(*range(len(requests)))
     served = [request.result for request in requests if request.finish().error is None]
     assert 1 <= len(served) <= 3  # one is in flight, one with the instance, one in the queue
-
-
-def test_the_instances_of_a_model_share_one_event_loop(triton, grpc_client, name):
-    gates = Gates()
-    bind_floats(triton, name, [behind(gates), behind(gates)], config=one_by_one(max_in_flight=1))
-    requests = [send(grpc_client, name, number) for number in range(2)]
-    wait_until(lambda: len(gates.entered) == 2)
-
-    assert len(gates.loops) == 1
-    assert [each.name for each in threading.enumerate()].count(f"pytriton-loop-{name}") == 1
-    gates.open(0, 1)
-    assert [request.finish().result for request in requests] == [0, 1]
-
-
-def test_each_model_has_an_event_loop_of_its_own(triton, name):
-    loops = {}
-
-    def reports(which):
-        async def report(requests):
-            loops[which] = asyncio.get_running_loop()
-            return requests
-
-        return report
-
-    for which in ("one", "other"):
-        bind_floats(triton, f"{name}_{which}", reports(which))
-        send_floats(triton, f"{name}_{which}", [1])
-
-    assert loops["one"] is not loops["other"]
-
-
-def test_a_coroutine_that_blocks_its_loop_does_not_hold_up_other_models(triton, grpc_client, name):
-    entered, gate = threading.Event(), threading.Event()
-
-    async def block(requests):
-        entered.set()
-        assert gate.wait(30)
-        return requests
-
-    bind_floats(triton, f"{name}_blocks", block)
-    bind_floats(triton, name, double)
-    blocked = send(grpc_client, f"{name}_blocks", 1)
-    assert entered.wait(30)
-
-    assert send_floats(triton, name, [1]) == [2]
-    assert blocked.is_alive()
-    gate.set()
-    assert blocked.finish().result == 1
-
-
-def test_the_loop_is_the_same_from_call_to_call_so_that_tasks_live_on(triton, name):
-    numbers = itertools.count()
-    state = {}
-
-    async def count():
-        while True:
-            state["queue"].put_nowait(next(numbers))
-            await asyncio.sleep(0.001)
-
-    async def take(requests):
-        if not state:
-            state["queue"] = asyncio.Queue()
-            state["task"] = asyncio.create_task(count())
-        number = await state["queue"].get()
-        return [{"y": np.full_like(request["x"], number)} for request in requests]
-
-    bind_floats(triton, name, take)
-
-    assert [send_floats(triton, name, [1]) for _ in range(3)] == [[0], [1], [2]]
-    state["task"].get_loop().call_soon_threadsafe(state["task"].cancel)
 
 
 def test_inputs_stay_as_they_are_while_a_coroutine_waits(triton, grpc_client, name):
@@ -367,39 +280,6 @@ def test_an_error_in_a_coroutine_reaches_the_client_and_the_next_request_is_answ
         client.infer(name, {"x": row(1)})
     assert caught.value.message().startswith(f"model '{name}': {ERRORS[infer_func]}")
     assert client.infer(name, {"x": row(1)})["y"].item() == 2
-
-
-async def end_by_a_task():
-    async def leave():
-        sys.exit(3)
-
-    await asyncio.wait([asyncio.create_task(leave())])
-
-
-async def end_by_a_callback():
-    def interrupt():
-        raise KeyboardInterrupt
-
-    asyncio.get_running_loop().call_soon(interrupt)
-    await asyncio.sleep(0.01)
-
-
-async def stop_the_loop():
-    asyncio.get_running_loop().stop()
-    await asyncio.sleep(0.01)
-
-
-@pytest.mark.parametrize("end", [end_by_a_task, end_by_a_callback, stop_the_loop])
-def test_an_event_loop_that_a_model_ends_is_run_again(triton, client, name, end, caplog):
-    async def infer(requests):
-        await end()
-        return requests
-
-    bind_floats(triton, name, infer)
-
-    for number in range(3):
-        assert client.infer(name, {"x": row(number)})["y"].tolist() == [[number]]
-    assert "event loop, which is run again" in caplog.text
 
 
 def test_a_plain_function_whose_awaitable_exits_fails_its_request_alone(triton, client, name):

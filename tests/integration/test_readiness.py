@@ -24,6 +24,7 @@ from serving import (
     server_of,
     wait_until,
 )
+from worker_models import write_model
 
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonInvalidOperationError
@@ -212,10 +213,7 @@ def test_a_server_with_nothing_bound_is_ready_when_it_runs():
 
 
 def test_a_server_with_a_repository_is_ready_once_its_models_are_loaded(tmp_path):
-    folder = tmp_path / "models" / "repeat"
-    (folder / "1").mkdir(parents=True)
-    (folder / "1" / "model.py").write_text(REPOSITORY_MODEL)
-    (folder / "config.pbtxt").write_text(REPOSITORY_CONFIG)
+    write_model(tmp_path / "models", "repeat", code=REPOSITORY_MODEL)
     (port,) = free_ports(1)
     watch = Watch(over_http(port, ("repeat",)))
     with running_triton(http_port=port, model_repository=str(tmp_path / "models")) as triton:
@@ -239,13 +237,6 @@ class TritonPythonModel:
     def execute(self, requests):
         inputs = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x * 2)]) for x in inputs]
-"""
-
-REPOSITORY_CONFIG = """
-backend: "python"
-max_batch_size: 4
-input [{ name: "x", data_type: TYPE_FP32, dims: [-1] }]
-output [{ name: "y", data_type: TYPE_FP32, dims: [-1] }]
 """
 
 

@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import logging
 import os
-import random
 import shutil
 import signal
 import statistics
-import subprocess
 import sys
 import threading
 import time
 import urllib.request
 
 import cloudpickle
-import numpy as np
 import psutil
 import pytest
-import tritonclient.grpc
 from processes import Multiply, bind_pid, pid_of_response, process_of
 from serving import (
     HOST,
     Background,
-    InferenceServerException,
     Script,
-    at_once,
     bind_floats,
     client_of,
     double,
     held_model,
-    infer_json,
     is_ready,
     request_json,
     running_triton,
@@ -60,14 +51,6 @@ MODELS = 10
 def triton():
     with running_triton() as triton:
         yield triton
-
-
-def echoes(triton):
-    """Whether a request is answered; a server that was just hit may end a little later."""
-    try:
-        return send_floats(triton, "echo", [3]) == [3]
-    except (OSError, http.client.HTTPException):
-        return False
 
 
 def kill(triton, number=signal.SIGKILL):
@@ -205,78 +188,6 @@ def test_a_process_instance_keeps_its_process(triton):
         kill(triton)
         with client_of(triton) as client:
             assert pid_of_response(client, "process") == before
-
-
-def test_a_request_that_crashes_the_front_end_is_survived(triton):
-    bind_floats(triton, "echo", batch(lambda x: [x]))
-    triton.run()
-    before = server_of(triton).pid
-    wanted = [{"name": "y", "parameters": {"classification": 1}}]
-    with pytest.raises(OSError):
-        infer_json(triton, "echo", [{"name": "x", "shape": [1, 0], "datatype": "FP32", "data": []}], outputs=wanted)
-
-    wait_until(lambda: [server for server in servers() if server.pid != before])
-    wait_until(lambda: echoes(triton))
-
-
-def floats():
-    tensor = tritonclient.grpc.InferInput("x", [1, 1], "FP32")
-    tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
-    return tensor
-
-
-def test_grpc_requests_that_another_client_gives_up_are_survived(triton):
-    @batch
-    def echo_soon(x):
-        time.sleep(random.random() * 0.004)
-        return [x]
-
-    bind_floats(triton, "echo", echo_soon, config=ModelConfig(max_batch_size=64))
-    triton.run()
-
-    def give_up(_):
-        with tritonclient.grpc.InferenceServerClient(f"{HOST}:{triton.config.grpc_port}") as client:
-            for _ in range(400):
-                with contextlib.suppress(InferenceServerException):
-                    client.infer("echo", [floats()], client_timeout=random.random() * 0.006)
-
-    at_once(8, give_up)
-
-    wait_until(lambda: echoes(triton))
-
-
-MIXED_STREAM = """
-import os, sys, threading
-import numpy as np
-import tritonclient.grpc
-
-tensor = tritonclient.grpc.InferInput("x", [1, 1], "FP32")
-tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
-client = tritonclient.grpc.InferenceServerClient(sys.argv[1])
-broken = threading.Event()
-client.start_stream(lambda result, error: error is not None and broken.set())
-for name in ["stream", "echo"] * 5:
-    try:
-        client.async_stream_infer(name, [tensor])
-    except tritonclient.utils.InferenceServerException:
-        break
-broken.wait(0.5)
-os._exit(0)  # the server may never end the stream
-"""
-
-
-def test_plain_and_decoupled_models_on_one_stream_of_another_client_are_survived(triton):
-    def stream(requests):
-        for _ in range(3):
-            yield [{"y": request["x"]} for request in requests]
-
-    bind_floats(triton, "echo", batch(lambda x: [x]))
-    bind_floats(triton, "stream", stream, config=ModelConfig(decoupled=True))
-    triton.run()
-    command = [sys.executable, "-c", MIXED_STREAM, f"{HOST}:{triton.config.grpc_port}"]
-    at_once(5, lambda _: subprocess.run(command, check=True, timeout=60))
-
-    wait_until(lambda: echoes(triton))
 
 
 def test_restricted_endpoints_stay_restricted():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from pytriton.client.exceptions import (
 )
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.utils.suggestions import nearest
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -178,13 +178,6 @@ def _meant(name: str, known: Sequence[str]) -> str:
     if near is None or near == name:  # an option that this client does not have
         return ""
     return f" (did you mean {near!r}?)" if near not in _OPTIONS else f" (did you mean the option {near}?)"
-
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Returns the known name that is most similar to a name, if any is similar."""
-    by_folded = {each.casefold(): each for each in sorted(known)}
-    near = difflib.get_close_matches(name.casefold(), by_folded, 1)
-    return by_folded[near[0]] if near else None
 
 
 def _check_names(config: TritonModelConfig, values: Mapping[str, Any]) -> None:

@@ -8,7 +8,6 @@ import logging
 from collections.abc import Sequence
 
 from pytriton.client.core.deadlines import Deadline, in_seconds
-from pytriton.client.core.inputs import nearest
 from pytriton.client.core.port_probe import is_suspicious
 from pytriton.client.core.sansio import Sleep, Steps
 from pytriton.client.core.server_set import ServerSet
@@ -22,6 +21,7 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
 )
 from pytriton.utils.back_off import BackOff
+from pytriton.utils.suggestions import nearest
 
 LOGGER = logging.getLogger(__name__)
 

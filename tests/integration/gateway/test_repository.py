@@ -8,6 +8,7 @@ import gateways
 import pytest
 import serving
 from gateways import gateway_of
+from worker_models import write_model
 
 MODEL = """
 import triton_python_backend_utils as pb_utils
@@ -17,20 +18,11 @@ class TritonPythonModel:
         inputs = [pb_utils.get_input_tensor_by_name(each, "x").as_numpy() for each in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", x * 2)]) for x in inputs]
 """
-CONFIG = """
-backend: "python"
-max_batch_size: 8
-input [{ name: "x", data_type: TYPE_FP32, dims: [-1] }]
-output [{ name: "y", data_type: TYPE_FP32, dims: [-1] }]
-"""
 
 
 @pytest.fixture
 def repository(tmp_path):
-    folder = tmp_path / "models" / "Twice"
-    (folder / "1").mkdir(parents=True)
-    (folder / "1" / "model.py").write_text(MODEL)
-    (folder / "config.pbtxt").write_text(CONFIG)
+    write_model(tmp_path / "models", "Twice", code=MODEL)
     return str(tmp_path / "models")
 
 
