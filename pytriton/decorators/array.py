@@ -91,9 +91,8 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
         )
 
     def check(spec: ModelSpec) -> None:
-        unknown = _unknown(keys, spec)
-        if unknown:
-            raise PyTritonBadParameterError(_no_input("group_by_values", unknown, spec))
+        if problem := _problem_of_keys("group_by_values", keys, spec):
+            raise PyTritonBadParameterError(problem)
 
     @stage_decorator("group_by_values", ARRAYS, ARRAYS, check, functools.partial(group_by_values, *keys, pad_fn=pad_fn))
     def decorator(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
@@ -259,9 +258,8 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
             )
 
     def check(spec: ModelSpec) -> None:
-        unknown = _unknown(keys, spec)
-        if unknown:
-            LOGGER.warning("%s", _no_input("first_value", unknown, spec))
+        if problem := _problem_of_keys("first_value", keys, spec):
+            LOGGER.warning("%s", problem)
 
     def taken(inputs: Mapping[str, Any]) -> dict[str, Any]:
         return {key: _first(key, inputs[key], squeeze_single_values, strict) for key in keys if key in inputs}
@@ -278,17 +276,15 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
     return decorator
 
 
-def _unknown(keys: Sequence[str], spec: ModelSpec) -> list[str]:
-    """Returns the keys that are no names of inputs."""
-    inputs = {tensor.name for tensor in spec.inputs}
-    return [key for key in keys if key not in inputs]
-
-
-def _no_input(decorator: str, unknown: Sequence[str], spec: ModelSpec) -> str:
-    inputs = names_of(tensor.name for tensor in spec.inputs)
+def _problem_of_keys(decorator: str, keys: Sequence[str], spec: ModelSpec) -> str | None:
+    """Describes keys that are not the names of inputs; returns None if all are."""
+    inputs = [tensor.name for tensor in spec.inputs]
+    unknown = [key for key in keys if key not in inputs]
+    if not unknown:
+        return None
     return (
-        f"Model {spec.name!r}: @{decorator} has {names_of(unknown)}, and the inputs are {inputs}; use names of inputs, "
-        "or add an input."
+        f"Model {spec.name!r}: @{decorator} has {names_of(unknown)}, and the inputs are {names_of(inputs)}; use names "
+        "of inputs, or add an input."
     )
 
 

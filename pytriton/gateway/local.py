@@ -13,13 +13,13 @@ from pytriton.client.core.inputs import Array
 from pytriton.client.exceptions import Failure
 from pytriton.client.in_process import AsyncioInProcessClient
 from pytriton.gateway.models import Client
+from pytriton.gateway.offload import has_many_texts
 from pytriton.gateway.remote import RemoteUpstream
 from pytriton.model_config.datatypes import BYTES_CODE
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.proxy.services.messages import InferenceCall, ServiceTensor
 from pytriton.proxy.tensors.bytes_tensor import encode_elements
 
-_MANY = 10_000  # texts that take long to encode
 _LOOPBACK = "127.0.0.1"
 _EVERY_ADDRESS = (None, "", "0.0.0.0")
 
@@ -92,17 +92,13 @@ class LocalClient:
     def call(self, arrays: Mapping[str, Array]) -> InferenceCall:
         """Returns a request; many texts are encoded here, which may be in a thread, and not when it is sent."""
         call = self._client.call(arrays)
-        if any(map(_has_many_texts, arrays.values())):
+        if any(map(has_many_texts, arrays.values())):
             call.inputs = {name: _encoded(array) for name, array in arrays.items()}
         return call
 
 
-def _has_many_texts(array: Array) -> bool:
-    return array.size > _MANY and array.dtype == object
-
-
 def _encoded(array: Array) -> Array | ServiceTensor:
-    if not _has_many_texts(array):
+    if not has_many_texts(array):
         return array
     return ServiceTensor(BYTES_CODE, array.shape, np.frombuffer(encode_elements(array.ravel().tolist()), np.uint8))
 

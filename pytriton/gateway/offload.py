@@ -17,7 +17,7 @@ LARGE = 1 << 20
 """Bytes from which on a body is large."""
 
 _THREADS = 2  # so that one body does not wait for another; more would only compete for the GIL
-_MANY = 10_000  # texts whose sizes take long to add up
+_MANY = 10_000  # texts that take long to encode, or to add up the sizes of
 
 _ResultT = TypeVar("_ResultT")
 
@@ -47,10 +47,15 @@ def size_of_arrays(arrays: Mapping[str, Array]) -> int:
     return sum(map(_size_of_array, arrays.values()))
 
 
+def has_many_texts(array: Array) -> bool:
+    """Returns whether an array has so many texts that they take long to go through."""
+    return array.size > _MANY and array.dtype == object
+
+
 def _size_of_array(array: Array) -> int:
     if array.dtype != object:
         return array.nbytes
-    return LARGE + 1 if array.size > _MANY else sum(map(len, array.ravel().tolist()))
+    return LARGE + 1 if has_many_texts(array) else sum(map(len, array.ravel().tolist()))
 
 
 @functools.cache

@@ -94,7 +94,7 @@ def _samples(model: Model, request: Request, body: bytes, fields: dict[str, Any]
             http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
             f"The body is {media_type!r}; send application/json, {form.MEDIA_TYPE} or {npy.MEDIA_TYPE}.",
         )
-    arrays = model.codec.decode(body) if len(body) <= offload.LARGE else None
+    arrays = model.codec.decode(body)
     if arrays is not None:
         return Samples([arrays], "sample")
     return samples_of(model.config, parse(body), max_samples)

@@ -21,6 +21,7 @@ from pytriton.gateway.server import GatewayServer
 from pytriton.model_config import ModelConfig, Tensor
 
 LIMIT_S = 20
+EVENTS = "text/event-stream"
 NUMBERS = [Tensor(name="x", dtype=np.float32, shape=(-1,))]
 DOUBLED = [Tensor(name="y", dtype=np.float32, shape=(-1,))]
 sizes: list[int] = []  # of the batches that Double has had
@@ -187,3 +188,11 @@ class Client:
             headers.setdefault("content_type", "application/json")
             body = json.dumps(body).encode()
         return self.send("POST", f"/v1/models/{model}", body, **headers)
+
+
+def events_of(body):
+    """The kind and the data of each server-sent event of a body."""
+    for block in body.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines())
+        if fields:
+            yield fields.get("event", "message"), json.loads(fields["data"])

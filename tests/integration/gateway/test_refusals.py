@@ -6,8 +6,7 @@ import json
 
 import pytest
 import serving
-from gateways import DOUBLED, NUMBERS, gateway_of
-from test_streams import EVENTS, events_of
+from gateways import DOUBLED, EVENTS, NUMBERS, events_of, gateway_of
 
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonInvalidRequestError

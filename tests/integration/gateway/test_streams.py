@@ -7,16 +7,7 @@ import contextlib
 import json
 
 import gateways
-from gateways import LIMIT_S, gateway_of
-
-EVENTS = "text/event-stream"
-
-
-def events_of(body):
-    for block in body.decode().split("\n\n"):
-        fields = dict(line.split(": ", 1) for line in block.splitlines())
-        if fields:
-            yield fields.get("event", "message"), json.loads(fields["data"])
+from gateways import EVENTS, LIMIT_S, events_of, gateway_of
 
 
 def test_lines_are_the_default(gateway):
