@@ -196,7 +196,7 @@ def saying(greeting):
     return behave
 
 
-STRANGERS = {
+OTHER_PROGRAMS = {
     "JSON": (speaking("404 Not Found", b'{"detail":"Not Found"}'), r'status 404 from \'other/1\.0\', {"detail":"Not F'),
     "an error like Triton's": (speaking("404 Not Found", b'{"error":"Not Found"}'), r"status 404 from 'other/1\.0', "),
     "nothing": (speaking("404 Not Found"), r"status 404 from 'other/1\.0'\."),
@@ -212,10 +212,10 @@ STRANGERS = {
 }
 
 
-@pytest.mark.parametrize("stranger", STRANGERS)
+@pytest.mark.parametrize("program", OTHER_PROGRAMS)
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
-def test_another_program_that_speaks_http(kind, stranger):
-    behave, said = STRANGERS[stranger]
+def test_another_program_that_speaks_http(kind, program):
+    behave, said = OTHER_PROGRAMS[program]
     with listening(behave) as port, open_client(kind, f"http://{HOST}:{port}", "any") as client:
         started = time.monotonic()
         message = rf"{port} does not respond like Triton.*{said}.*Check that the server runs, and its address and port"

@@ -240,7 +240,7 @@ def test_json_that_is_nested_too_deeply_is_not_tritons():
 
     with pytest.raises(ValueError, match="nested too deeply"):
         api.call_of("infer", "m", []).read(api.Response(200, {}, deep))
-    with pytest.raises(api.StrangerError) as caught:
+    with pytest.raises(api.UnexpectedResponseError) as caught:
         api.call_of("get_model_config", "m").read(api.Response(200, {}, deep))
     for error in (caught.value, api.StatusError(api.Response(500, {}, deep))):
         assert "does not respond like Triton" in str(api.translated("http://localhost:8000", error))

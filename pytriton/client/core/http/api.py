@@ -78,7 +78,7 @@ class StatusError(Exception):
         self.response = response
 
 
-class StrangerError(StatusError):
+class UnexpectedResponseError(StatusError):
     """The response is not one of Triton's."""
 
 
@@ -94,7 +94,7 @@ def _is_server_ready() -> Call:
         if response.status == http.HTTPStatus.BAD_REQUEST and not response.body:
             return False
         # It requires a token, or is not ready and says so, or is another program.
-        raise (StatusError if response.status in _NOT_READY else StrangerError)(response)
+        raise (StatusError if response.status in _NOT_READY else UnexpectedResponseError)(response)
 
     return Call("GET", "v2/health/ready", _NO_HEADERS, (), read)
 
@@ -198,7 +198,7 @@ def translated(url: str, error: StatusError) -> Exception:
         body = bytes(_decoded(response))
         text = body.decode()
         message = json_of(body)["error"] if body else "client received an empty response from the server."
-        if not isinstance(error, StrangerError):
+        if not isinstance(error, UnexpectedResponseError):
             return failures.http_failure(url, status, str(message))
     except (ValueError, KeyError, TypeError, OSError, EOFError, zlib.error):  # not the JSON that Triton answers with
         pass
@@ -243,7 +243,7 @@ def _json_of(response: Response) -> Any:
     try:
         return json_of(_decoded(response))
     except ValueError:
-        raise StrangerError(response) from None
+        raise UnexpectedResponseError(response) from None
 
 
 def _result_of(response: Response) -> InferResult:
