@@ -165,12 +165,9 @@ BEHAVIOURS = {
 @pytest.fixture(scope="module")
 def programs(native: Any, request: pytest.FixtureRequest) -> dict[str, Path]:
     """The programs of the selected tests; CMake builds them side by side."""
-    selected = [item.callspec.params for item in request.session.items if hasattr(item, "callspec")]
-    names = {
-        f"{params.get('program', 'arena_stress')}_{params.get('sanitizer', 'address')}"
-        for params in selected
-        if "program" in params or "sanitizer" in params
-    }
+    selected = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    parameters = [item.callspec.params for item in selected if "programs" in item.fixturenames]
+    names = {f"{each.get('program', 'arena_stress')}_{each.get('sanitizer', 'address')}" for each in parameters}
     return dict(zip(sorted(names), native.build(*sorted(names)), strict=True))
 
 
