@@ -7,7 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # else imported late: it takes a fifth of the time of `import pytriton`
+if TYPE_CHECKING:  # imported late: it takes a fifth of the time of `import pytriton`
     from importlib.metadata import Distribution
 
 _NAME = "pytriton"
@@ -21,7 +21,7 @@ def installed_version() -> str:
 
 
 def check_environment() -> None:
-    """Refuse an environment that `nvidia-pytriton` shares, because both packages own the folder ``pytriton/``.
+    """Raises an error if `nvidia-pytriton` is installed in the same place: both packages own the folder ``pytriton/``.
 
     Raises:
         ImportError: `nvidia-pytriton` is installed next to this package.

@@ -1,4 +1,4 @@
-"""Describes in a few lines which models are served, and at which URLs."""
+"""Describes which models are served, and at which URLs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class ServedModel(NamedTuple):
 
 
 class Endpoints(NamedTuple):
-    """The URLs at which a server is reached; None is one that does not listen.
+    """The URLs at which a server is reached; None for a port that is closed.
 
     Attributes:
-        http: Of HTTP, like ``http://localhost:8000``.
-        grpc: Of gRPC, like ``grpc://localhost:8001``.
-        metrics: Of the metrics.
-        gateway: Of the gateway.
+        http: URL for HTTP, like ``http://localhost:8000``.
+        grpc: URL for gRPC, like ``grpc://localhost:8001``.
+        metrics: URL of the metrics.
+        gateway: URL of the gateway.
     """
 
     http: str | None = None
@@ -49,7 +49,7 @@ def announcement(
     ready_models: Callable[[], Iterable[tuple[str, int]]],
     gateway_url: str | None,
 ) -> list[str]:
-    """Says where each model of a running server is served.
+    """Describes where each model of a running server is served.
 
     Args:
         bound: The models that are bound.
@@ -68,7 +68,7 @@ def announcement(
 
 
 def endpoint_lines(models: Sequence[ServedModel], endpoints: Endpoints) -> list[str]:
-    """Says where models are served, in a line for each endpoint.
+    """Describes where models are served, one line for each endpoint.
 
     Examples:
         >>> print(*endpoint_lines([ServedModel("Double", 1)], Endpoints("http://localhost:8000")))
@@ -86,7 +86,7 @@ def endpoint_lines(models: Sequence[ServedModel], endpoints: Endpoints) -> list[
 
 
 def summary(title: str, bound: Sequence[ModelDescription], server: LocalServer | RemoteServer | None) -> str:
-    """Says what state a server is in, where it listens, and which models are bound; sends no request."""
+    """Describes a server's state, its URLs and the bound models; sends no request."""
     if server is None:
         lines = [f"{title}: not started"]
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-# Each name of a status, and the name by which clients get it.
+# Maps each accepted name of a status to the name that clients receive.
 _STATUSES = {
     "invalid_argument": "invalid_argument",
     "not_found": "not_found",
@@ -24,7 +24,7 @@ class PyTritonError(Exception):
     """
 
     def __init__(self, message: str) -> None:
-        """Store the message.
+        """Stores the message.
 
         Args:
             message: What was wrong, in one sentence.
@@ -101,7 +101,7 @@ class PyTritonInvalidRequestError(PyTritonError):
     """
 
     def __init__(self, message: str, status: str = "invalid_argument") -> None:
-        """Store the message and the status."""
+        """Stores the message and the status."""
         super().__init__(message)
         self.status = _checked_status(status)
 
@@ -119,7 +119,7 @@ class PyTritonInferenceError(PyTritonError):
     """
 
     def __init__(self, message: str, code: int = 1) -> None:
-        """Store the message and the code."""
+        """Stores the message and the code."""
         super().__init__(message)
         self.code = code
 

@@ -1,4 +1,4 @@
-"""Logs as JSON: one object in a line for each record, with the request and the model that it is about."""
+"""Logs as JSON: one object per line, with the request and the model that the record is about."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Context(Protocol):
     """The request, or the batch of requests, that this thread or task is serving."""
 
     def fields(self) -> Mapping[str, Any]:
-        """Returns what a record has of it: ``model``, ``request_id`` and so on."""
+        """Returns the keys that it adds to a record: ``model``, ``request_id`` and so on."""
 
 
 CONTEXT: ContextVar[Context | None] = ContextVar("pytriton_log_context", default=None)
-"""What the records of this thread or task are about, if `is_collecting` says that anybody wants to know."""
+"""What the records of this thread or task are about; set only while `is_collecting` is true."""
 
 _collecting = False
 _enabled = False
@@ -49,7 +49,7 @@ _lock = threading.Lock()
 
 
 def is_collecting() -> bool:
-    """Returns whether there is a `JSONFormatter`, so that contexts are worth keeping."""
+    """Returns whether there is a `JSONFormatter`, which needs contexts."""
     return _collecting
 
 
@@ -127,7 +127,7 @@ def log_as_json(level: int | str | None = None) -> None:
                 root.setLevel(wanted.upper() if isinstance(wanted, str) else wanted)
             except (TypeError, ValueError) as error:
                 raise PyTritonBadParameterError(
-                    f"{wanted!r} is no level of a log; use DEBUG, INFO, WARNING, ERROR or CRITICAL."
+                    f"{wanted!r} is not a log level; use DEBUG, INFO, WARNING, ERROR or CRITICAL."
                 ) from error
         if is_new:
             root.addHandler(logging.StreamHandler())
@@ -137,7 +137,7 @@ def log_as_json(level: int | str | None = None) -> None:
         logging.captureWarnings(True)
         if sys.excepthook is sys.__excepthook__:
             sys.excepthook = _log_uncaught
-        if threading.excepthook is getattr(threading, "__excepthook__", None):  # Python 3.9 does not say
+        if threading.excepthook is getattr(threading, "__excepthook__", None):  # Python 3.9 has no `__excepthook__`
             threading.excepthook = _log_uncaught_in_thread
         _enabled = True
 
@@ -155,14 +155,14 @@ def environment() -> dict[str, str]:
 
 
 def follow_environment() -> bool:
-    """Logs as JSON if the environment says so.
+    """Enables JSON logs if the environment requests them.
 
     Returns:
         Whether it does.
 
     Raises:
         PyTritonBadParameterError: ``PYTRITON_LOG_FORMAT`` is neither ``json`` nor ``text``, or ``PYTRITON_LOG_LEVEL``
-            no level.
+            is not a log level.
     """
     wanted = os.environ.get(FORMAT_VARIABLE) or "text"
     if wanted not in FORMATS:
@@ -174,7 +174,7 @@ def follow_environment() -> bool:
 
 @contextlib.contextmanager
 def about(context: Context) -> Iterator[None]:
-    """Has the records of this thread or task be about something meanwhile."""
+    """Sets what the records of this thread or task are about, within a ``with`` block."""
     token: Token[Context | None] = CONTEXT.set(context)
     try:
         yield
@@ -183,7 +183,7 @@ def about(context: Context) -> Iterator[None]:
 
 
 def span_fields(span: Any) -> dict[str, str]:
-    """Returns what a record has of a span of OpenTelemetry: ``trace_id`` and ``span_id``, unless it is invalid."""
+    """Returns what an OpenTelemetry span adds to a record: ``trace_id`` and ``span_id``; nothing if it is invalid."""
     context = span.get_span_context()
     if not context.is_valid:
         return {}
@@ -191,13 +191,13 @@ def span_fields(span: Any) -> dict[str, str]:
 
 
 def relay(text: str, logger: logging.Logger, level: int, **extra: Any) -> None:
-    """Logs lines of another process: its records as they are, and what else it prints.
+    """Logs lines of another process: its log records as they are, and everything else that it prints.
 
     Args:
         text: The lines.
-        logger: Logs what is no record.
-        level: The level of that.
-        extra: Further keys of that.
+        logger: Logs the lines that are not records.
+        level: The level of those lines.
+        extra: Further keys for those lines.
     """
     for line in text.split("\n"):
         record = _record_of(line)
@@ -250,7 +250,7 @@ def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Traceb
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
         return
-    LOGGER.critical("The program ends with an exception.", exc_info=(kind, error, trace))
+    LOGGER.critical("Uncaught exception; the program exits.", exc_info=(kind, error, trace))
 
 
 def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
@@ -258,13 +258,13 @@ def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:
     if error is None or issubclass(kind, SystemExit):
         return
     name = None if arguments.thread is None else arguments.thread.name
-    LOGGER.critical("Thread %r ends with an exception.", name, exc_info=(kind, error, arguments.exc_traceback))
+    LOGGER.critical("Uncaught exception in thread %r.", name, exc_info=(kind, error, arguments.exc_traceback))
 
 
 def _timestamp(created: float) -> str:
     try:
         moment = datetime.datetime.fromtimestamp(created, datetime.timezone.utc)
-    except (OverflowError, ValueError, TypeError, OSError):  # somebody has made it up
+    except (OverflowError, ValueError, TypeError, OSError):  # a made-up time
         return _timestamp(0.0)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -272,7 +272,7 @@ def _timestamp(created: float) -> str:
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # its arguments do not fit, or have no text
+    except Exception:  # its arguments do not fit, or cannot be formatted
         return f"{_text(record.msg)} (arguments: {_text(record.args)})"
 
 
@@ -294,14 +294,14 @@ def _context_fields() -> dict[str, Any]:
         if context is not None:
             fields.update(context.fields())
     with contextlib.suppress(Exception):
-        trace: Any = sys.modules.get("opentelemetry.trace")  # nobody traces who has not imported it
+        trace: Any = sys.modules.get("opentelemetry.trace")  # without this import, nothing is traced
         if trace is not None:
             fields.update(span_fields(trace.get_current_span()))
     return fields
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Returns what JSON has for a value: the same, or its text."""
+    """Converts a value to one that JSON can represent: itself, or its text."""
     if value is None or isinstance(value, bool):
         return value
     if type(value) is str:

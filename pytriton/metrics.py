@@ -1,4 +1,4 @@
-"""Metrics of your own, on the server's metrics endpoint.
+"""Custom metrics, on the server's metrics endpoint.
 
 Define them where you define the function, and use them wherever its code runs: in threads, coroutines, and processes of
 instances. The names are those of Prometheus' own client.
@@ -56,7 +56,7 @@ class _Metric:
 
         Args:
             *values: A value for each label, in the order of the labels. Values are converted to strings.
-            **by_name: In place of these, the values by the names of the labels.
+            **by_name: Alternatively, the values by label name.
 
         Raises:
             PyTritonBadParameterError: A label has no value, or there is no such label.
@@ -127,7 +127,7 @@ class Counter(_Metric):
         PyTritonBadParameterError: The name or a label cannot be used, or the name has another definition.
 
     Examples:
-        >>> HITS = Counter("cache_hits", "Requests that the cache answered")
+        >>> HITS = Counter("cache_hits", "Requests served from the cache")
         >>> HITS.inc()
     """
 
@@ -147,7 +147,7 @@ class Counter(_Metric):
         """
         if amount < 0:
             raise PyTritonBadParameterError(
-                f"metric {self._spec.name!r} cannot grow by {amount!r}: use a Gauge for what also falls"
+                f"metric {self._spec.name!r} cannot grow by {amount!r}: use a Gauge for a value that also falls"
             )
         self._get().add(_number(amount, self))
 
@@ -155,7 +155,7 @@ class Counter(_Metric):
 class Gauge(_Metric):
     """A number that rises and falls: the size of a cache, a temperature.
 
-    Several processes share the gauge: ``inc`` and ``dec`` of all add up, and the last ``set`` of any holds.
+    Several processes share the gauge: all their calls of ``inc`` and ``dec`` add up, and the last ``set`` wins.
 
     Args:
         name: The name on the metrics endpoint.

@@ -16,10 +16,10 @@ from pytriton.model_config.tensor import Tensor
 
 NOT_LOADED = "not loaded"
 
-_SAMPLE_SIZE = 3  # of a dimension that varies
-_MAX_ELEMENTS = 64  # of an input whose values are written out
+_SAMPLE_SIZE = 3  # size of a variable dimension
+_MAX_ELEMENTS = 64  # in an input whose values are written out
 _NOT_IN_JSON = ("FP16", "BF16")
-_BYTES_LENGTH = 4  # of an empty element of BYTES: its length, and nothing behind it
+_BYTES_LENGTH = 4  # of an empty element of BYTES: only its length prefix
 
 # Colours that stand out from white and from black alike; all else takes its colour from the notebook.
 _READY = "#2a9d5c"
@@ -41,9 +41,9 @@ class ModelRow(NamedTuple):
     Attributes:
         name: The model's name.
         version: Its version.
-        state: The server's word for its state, such as ``READY``, perhaps with the reason behind a colon; or
+        state: Its state as the server reports it, such as ``READY``, with the reason after a colon if there is one; or
             `NOT_LOADED`.
-        inputs: Each input in short, such as ``x: FP32 (-1,)``.
+        inputs: A short form of each input, such as ``x: FP32 (-1,)``.
         outputs: Each output, in the same way.
         request: A command line that sends the model a request; empty where there is none to show.
     """
@@ -63,8 +63,8 @@ def model_rows(
 
     Args:
         specs: The bound models.
-        states: The server's word for the state of each model that it knows, by name and version. Those that are not
-            bound, from a repository of the user's own, come last.
+        states: The state of each model that the server reports, by name and version. Models that are not bound, from
+            the user's own repository, come last.
         urls: Where the server listens. The requests go to the first that starts with ``http://``.
 
     Returns:
@@ -96,8 +96,8 @@ def curl(spec: ModelSpec, http_url: str) -> str:
         http_url: Where the server listens, such as ``http://127.0.0.1:8000``.
 
     Returns:
-        One line for a POSIX shell. For a decoupled model it asks for a stream of events; it is empty where the model
-        takes or makes more than numbers and strings, which such a stream cannot carry.
+        One line for a POSIX shell. For a decoupled model, it requests a stream of events. Such a stream carries only
+        numbers and strings, so the line is empty if the model has other tensors.
 
     Examples:
         >>> spec = ModelSpec.create("Double", [Tensor((-1,), "float32", "x")], [Tensor((-1,), "float32", "y")])
@@ -126,7 +126,7 @@ def curl(spec: ModelSpec, http_url: str) -> str:
     show = ""
     if any(tensor.datatype.name in _NOT_IN_JSON for tensor in spec.outputs):
         request["parameters"] = {"binary_data_output": True}
-        show = " -o -"  # curl keeps bytes from the terminal unless told otherwise
+        show = " -o -"  # by default, curl does not write bytes to a terminal
     text = json.dumps(request, separators=(",", ":"))
     command = f"curl -s {_url(spec, http_url, 'infer')}{show}"
     if as_json:

@@ -26,7 +26,7 @@ class RunOptions:
 
     Attributes:
         program: The program, for messages.
-        config: Settings of the server; those that are not None count.
+        config: Settings of the server; those that are not None override the program's.
         gateway: The gateway that `Triton.serve` opens if the program names none.
         workers: Replaces the inference callables of each model, such as by processes.
         may_start: Whether the program may start a server now.
@@ -41,13 +41,13 @@ class RunOptions:
     has_served: bool = False
 
     def note_serve(self, gateway: GatewayConfig | None) -> GatewayConfig | None:
-        """Notes that the program serves, and returns the gateway that is to be opened.
+        """Notes that the program serves, and returns the gateway to open.
 
         Args:
-            gateway: The one that the program names.
+            gateway: The program's own, if any.
 
         Raises:
-            PyTritonBadParameterError: It is something else.
+            PyTritonBadParameterError: ``gateway`` is not a `GatewayConfig`.
         """
         if gateway is not None:
             from pytriton.gateway.config import GatewayConfig
@@ -65,7 +65,7 @@ class RunOptions:
         if not self.may_start:
             raise StartRefusedError(
                 f"{self.program} starts its server while it is imported, so it cannot be reloaded: move serve(), run() "
-                "or `with Triton()` below `if __name__ == '__main__':`, or leave --reload out."
+                "or `with Triton()` below `if __name__ == '__main__':`, or omit --reload."
             )
 
 

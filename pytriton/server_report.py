@@ -12,7 +12,7 @@ from pytriton.server.local import LocalServer
 from pytriton.server.remote import RemoteServer
 from pytriton.utils.suggestions import nearest
 
-NOT_RUNNING = "The server does not run: call run() or serve() first."
+NOT_RUNNING = "The server is not running: call run() or serve() first."
 
 
 class ServerReport:
@@ -20,7 +20,7 @@ class ServerReport:
 
     Args:
         models: The models that are bound.
-        server: Returns the server; None if it does not run.
+        server: Returns the server; None if it is not running.
 
     Examples:
         >>> triton.report.ready_models()  # doctest: +SKIP
@@ -58,7 +58,7 @@ class ServerReport:
 
         Raises:
             PyTritonClientModelUnavailableError: The model is not ready.
-            PyTritonClientInferenceServerError: The server does not run.
+            PyTritonClientInferenceServerError: The server is not running.
         """
         return self._from_server(lambda control: control.model_config(model_name, model_version), model_name)
 
@@ -71,7 +71,7 @@ class ServerReport:
 
         Raises:
             PyTritonClientModelUnavailableError: The model is not ready.
-            PyTritonClientInferenceServerError: The server does not run.
+            PyTritonClientInferenceServerError: The server is not running.
         """
         return self._from_server(lambda control: control.statistics(model_name, model_version), model_name)
 

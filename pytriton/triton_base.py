@@ -103,7 +103,7 @@ class TritonBase:
 
         Args:
             model_name: The model's name, as in ``/v2/models/<model_name>/infer``. Or just a function with type hints,
-                after which the model is named.
+                which also gives the model its name.
             infer_func: A callable that takes the list of requests of a batch and returns a list of responses.
                 Decorators such as `batch` adapt other functions, and so do type hints if inputs or outputs are not
                 given. A list of callables creates as many instances, which share the load. A `ProcessInstance` in place
@@ -115,7 +115,7 @@ class TritonBase:
             outputs: The outputs, in order; those without a name are called ``OUTPUT_1``, ``OUTPUT_2``, …
             model_version: The model's version.
             config: Batching and more; ``ModelConfig()`` by default.
-            strict: Check also the sizes of outputs against their declaration, not only dtype and number of dimensions.
+            strict: Also check the sizes of outputs against their declaration, not only dtype and number of dimensions.
             trace_config: Accepted for compatibility; use ``TritonConfig(trace_config=...)``.
 
         Raises:
@@ -141,7 +141,7 @@ class TritonBase:
         self._session.add(BoundModel(spec, infer_funcs))
 
     def unbind(self, model_name: str, model_version: int | None = None) -> None:
-        """Removes a model, and unloads it if the server runs; other models are not disturbed.
+        """Removes a model, and unloads it if the server is running; other models are not affected.
 
         New requests to the model are refused from now on. The call returns when those in flight have been served, or
         after the exit timeout. Within an inference callable, it does not wait.
@@ -163,7 +163,7 @@ class TritonBase:
 
     @property
     def models(self) -> tuple[ModelDescription, ...]:
-        """The models that are bound, in the order in which they were.
+        """The bound models, in the order in which they were bound.
 
         Examples:
             >>> [model.name for model in triton.models]  # doctest: +SKIP
@@ -174,17 +174,17 @@ class TritonBase:
     def take_models(self, other: TritonBase) -> ModelChanges:
         """Binds the models of another object, which has started nothing, in place of its own.
 
-        Models that are the same in both are not disturbed. The other object stands for the same server from then on.
+        Models that are the same in both are not affected. The other object represents the same server from then on.
 
         Args:
             other: An object of the same class.
         """
         changes = self._session.replace_models(other._session.models)
-        other.__dict__ = self.__dict__  # so that functions that refer to it find the server
+        other.__dict__ = self.__dict__  # functions that refer to it must find the server
         return changes
 
     def is_same_as(self, other: TritonBase) -> bool:
-        """Returns whether another object stands for the same server, see `take_models`."""
+        """Returns whether another object represents the same server, see `take_models`."""
         return self._session is other._session
 
     @overload
@@ -228,9 +228,9 @@ class TritonBase:
             strict: Check the shapes of outputs against the type hints.
 
         Raises:
-            PyTritonBadParameterError: A type hint is missing, or stands for no tensor.
+            PyTritonBadParameterError: A type hint is missing, or does not describe a tensor.
             PyTritonModelConfigError: The settings contradict the type hints.
-            PyTritonInvalidOperationError: The server runs, and refuses the model.
+            PyTritonInvalidOperationError: The running server refuses the model.
 
         Examples:
             >>> @triton.model(max_batch_size=64)  # doctest: +SKIP
@@ -263,7 +263,7 @@ class TritonBase:
             self._session.open(self._session.connect())
 
     def run(self) -> None:
-        """Starts the server if it does not run, and returns when all models are ready to serve.
+        """Starts the server if it is not running, and returns when all models are ready to serve.
 
         Raises:
             PyTritonRuntimeError: The server cannot be started or reached, or ended while starting.
@@ -280,7 +280,7 @@ class TritonBase:
             self._session.runs = True
 
     def run_behind_gateway(self) -> None:
-        """Does what `run` does, with Triton's own ports on loopback alone, as `serve` does for its gateway.
+        """Does what `run` does, but with Triton's own ports on loopback only, as `serve` does for its gateway.
 
         Does nothing if `run` was called before.
         """
@@ -302,7 +302,7 @@ class TritonBase:
             monitoring_period_s: How often, in seconds, to check whether the server still responds. The exit of a local
                 server is noticed at once.
             gateway: Serve the models through a gateway, too: as JSON, for the internet. Triton's own ports then listen
-                on loopback alone, unless `TritonConfig` names their addresses.
+                on loopback only, unless `TritonConfig` sets their addresses.
             announce: Report where each model is served: as INFO of the logger ``pytriton.triton`` or, in a program that
                 has not configured logging, on standard error.
 
@@ -359,7 +359,7 @@ class TritonBase:
         self._session.drain()
         if gateway is not None:
             gateway.stop(self._session.exit_timeout_s)
-            self._gateway = None  # not before: a stop that is interrupted can be called again
+            self._gateway = None  # only now: after an interrupt, stop() can be called again
         return self._session.stop()
 
     def client(
@@ -373,14 +373,14 @@ class TritonBase:
         """Returns a client of a model, for this process: requests go through shared memory, without a network.
 
         Args:
-            model_name: The model's name. Any model of the server will do, if at least one is bound here.
+            model_name: The model's name: any model of the server, provided that at least one is bound here.
             model_version: Its version; None is the latest.
             inference_timeout_s: How long a response may take, in seconds.
             convert_dtypes: Convert arrays of another dtype if no value can change, such as int32 to int64.
 
         Raises:
             PyTritonClientModelUnavailableError: The model is not ready.
-            PyTritonClientInferenceServerError: The server does not run.
+            PyTritonClientInferenceServerError: The server is not running.
             PyTritonClientValueError: An argument has an invalid value.
 
         Examples:
@@ -423,7 +423,7 @@ class TritonBase:
         return self.report.version
 
     def __repr__(self) -> str:
-        """Describes the server's state, where it listens, and the models, in a line each."""
+        """Describes the server's state, its URLs and the models, one line each."""
         return summary(type(self).__name__, self.models, self._session.server)
 
     def is_alive(self) -> bool:
@@ -436,7 +436,7 @@ class TritonBase:
         return self._session.is_connected()
 
     def is_ready(self) -> bool:
-        """Returns whether the server says that it is ready, as ``/v2/health/ready`` does.
+        """Returns whether the server reports that it is ready, as ``/v2/health/ready`` does.
 
         Examples:
             >>> triton.is_ready()  # doctest: +SKIP
@@ -453,4 +453,4 @@ class TritonBase:
         return RemoteServer(self._url, self._access_token)
 
     def _listen_on_loopback(self) -> None:
-        """Has a local server listen where other machines do not reach it, unless its settings say otherwise."""
+        """Makes a local server listen on loopback only, unless its settings specify addresses."""

@@ -221,7 +221,7 @@ def test_lines_that_are_no_records_are_messages(log, line):
 
 @pytest.mark.parametrize(
     ("format_name", "level", "wrong"),
-    [("xml", "", "PYTRITON_LOG_FORMAT is 'xml'"), ("json", "LOUD", "'LOUD' is no level")],
+    [("xml", "", "PYTRITON_LOG_FORMAT is 'xml'"), ("json", "LOUD", "'LOUD' is not a log level")],
 )
 def test_a_format_or_a_level_that_does_not_exist_is_refused(monkeypatch, format_name, level, wrong):
     monkeypatch.setenv("PYTRITON_LOG_FORMAT", format_name)
