@@ -1,1 +1,1 @@
-"""The tritonserver subprocess: its settings, start, supervision and end."""
+"""The tritonserver subprocess: its settings, start, supervision and exit."""

@@ -31,7 +31,7 @@ NEWER_FIELDS = (
 def flags_of(files: ServerFiles) -> frozenset[str]:
     """Returns the names of a server's flags, without dashes; runs each executable once.
 
-    They are empty if it does not say.
+    Empty if the server does not list them.
     """
     status = files.executable.stat()
     return _ask(str(files.executable), str(files.libraries), status.st_mtime_ns, status.st_size)
@@ -50,7 +50,7 @@ def _ask(executable: str, libraries: str, _date_ns: int, _size: int) -> frozense
             text=True,
             errors="replace",
             timeout=_TIMEOUT_S,
-            check=False,  # it ends with status 1 even so
+            check=False,  # it exits with status 1 even on success
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         LOGGER.warning("%s --help cannot be run: %s", executable, error)
@@ -63,7 +63,7 @@ def fitting_flags(flags: Sequence[str], known: Collection[str], config: TritonCo
 
     Args:
         flags: Arguments of the server, ``--name=value``.
-        known: The names of the flags that it has; empty if it does not say, and then all are taken to be there.
+        known: The names of the flags that it has; if empty, they are unknown, and all are assumed to exist.
         config: The user's settings.
         server: The server's folder, for messages.
 

@@ -26,7 +26,7 @@ _LIST_ITEM = re.compile(r"(?P<field>.+)_(?P<index>\d+)")
 
 
 def _own() -> Any:
-    """Declares a field that this package reads, and that is no flag of the server."""
+    """Declares a field that this package reads itself; the server has no such flag."""
     return dataclasses.field(default=None, metadata={"own": True})
 
 
@@ -40,10 +40,10 @@ class TritonConfig:
         log_verbose: Level of verbose logging; 0, the default, is off.
         log_file: File for the server's log; by default, it goes to Python's ``logging``.
         exit_timeout_secs: Seconds that the server waits for requests in flight when it stops; 25 by default.
-        exit_on_error: The server ends when something fails at its start, such as loading a model of
-            `model_repository`; by default it does. If false, the failure is logged, and the other models are served.
-        strict_readiness: The server is not ready while any model is being loaded, or after one could not be loaded; off
-            by default.
+        exit_on_error: Exit when something fails during startup, such as loading a model of `model_repository`; on by
+            default. If false, the failure is logged, and the other models are served.
+        strict_readiness: Report "not ready" while any model is being loaded, or after one could not be loaded; off by
+            default.
         allow_http: Serve HTTP; on by default.
         http_address: Address to serve HTTP at; every address of the host by default.
         http_port: Port to serve HTTP at; 8000 by default, 0 is any free one.
@@ -65,10 +65,10 @@ class TritonConfig:
         grpc_infer_response_compression_level: ``none``, ``low``, ``medium`` or ``high``.
         grpc_keepalive_time: Milliseconds without activity until a keepalive ping is sent.
         grpc_keepalive_timeout: Milliseconds that a ping waits for its acknowledgement.
-        grpc_keepalive_permit_without_calls: Pings are sent without calls in flight, too.
-        grpc_http2_max_pings_without_data: Pings that may be sent without data; 0 is no limit.
-        grpc_http2_min_recv_ping_interval_without_data: Least milliseconds between two pings of a client without data.
-        grpc_http2_max_ping_strikes: Bad pings until a connection is closed; 0 is no limit.
+        grpc_keepalive_permit_without_calls: Send pings even without calls in flight.
+        grpc_http2_max_pings_without_data: Pings that may be sent without data; 0 for no limit.
+        grpc_http2_min_recv_ping_interval_without_data: Minimum milliseconds between two pings of a client without data.
+        grpc_http2_max_ping_strikes: Bad pings until a connection is closed; 0 for no limit.
         grpc_restricted_protocol: Endpoints that require a header, as ``<protocol>,<protocol>:<header>=<value>``.
         allow_metrics: Serve metrics; on by default.
         allow_gpu_metrics: Include GPUs in the metrics; by default, if there are any.
@@ -83,7 +83,7 @@ class TritonConfig:
         allow_vertex_ai: Serve Vertex AI's API; by default, on Vertex AI only.
         vertex_ai_port: Port to serve it at.
         vertex_ai_thread_count: Threads that handle its requests.
-        vertex_ai_default_model: Model that its requests without a model's name go to.
+        vertex_ai_default_model: Model for its requests that do not name one.
         metrics_config: Settings of the metrics, each ``<setting>=<value>``.
         trace_config: Settings of tracing, each ``<mode>,<setting>=<value>`` or ``<setting>=<value>``.
         cache_config: Settings of the response cache, each ``<cache>,<setting>=<value>``.
@@ -96,14 +96,14 @@ class TritonConfig:
             have the flag, whose default is 64 MiB.
         grpc_infer_thread_count: Threads that handle gRPC requests; for servers that have the flag.
         grpc_max_response_pool_size: Responses kept for reuse; for servers that have the flag.
-        restart: Start the server again when it ends by itself; on by default. Bound functions and their processes stay
-            as they are meanwhile.
+        restart: Restart the server when it exits unexpectedly; on by default. Bound functions and their processes are
+            not affected.
         restart_limit: Restarts within ten minutes after which the server stays down; 120 by default.
         drain_secs: Seconds at the start of a stop, during which the server reports that it is not ready but still
             accepts requests, so that load balancers can notice; 0 by default.
-        memory_limit: Bytes of the server's own memory at which it is ended, and started again, before the system runs
-            out of memory; by default 80 % of what the machine or the container has. 0 is no limit.
-        backend_directory: Folder with further backends, beside those of the server.
+        memory_limit: Bytes of the server's own memory at which it is restarted, before the system runs out of memory;
+            by default 80 % of what the machine or the container has. 0 for no limit.
+        backend_directory: Folder with backends in addition to those of the server.
 
     Raises:
         PyTritonBadParameterError: A port is out of range, or a value does not have its field's type.
@@ -190,7 +190,7 @@ class TritonConfig:
     def from_dict(cls, config: dict[str, Any]) -> TritonConfig:
         """Creates a configuration from a dictionary, for example from a file.
 
-        A key that is not a field is ignored with a warning.
+        A key that is not a field is ignored, with a warning.
 
         Args:
             config: Values by field name; text stands for any type (``"8000"``, ``"true"``).
@@ -262,7 +262,7 @@ def check_port(setting: str, port: Any) -> None:
 
 
 def overlaid(config: TritonConfig, over: TritonConfig) -> TritonConfig:
-    """Returns ``config`` with what is set in ``over``.
+    """Returns ``config``, overridden by the fields that are set in ``over``.
 
     Examples:
         >>> overlaid(TritonConfig(http_port=8000, grpc_port=8001), TritonConfig(http_port=9000)).http_port
@@ -311,7 +311,7 @@ _FIELD_TYPES: Mapping[str, type] = {
 
 
 def _typed(value: Any, name: str) -> Any:
-    """Returns the value of a field, of the field's type if it stands for one; numbers of text may be those of ports."""
+    """Returns the value of a field, converted from text if necessary."""
     wanted, what = _FIELD_TYPES[name], f"TritonConfig.{name}"
     if wanted is int:
         return _integer(value, name)
@@ -327,7 +327,7 @@ def _typed(value: Any, name: str) -> Any:
 
 
 def _integer(value: Any, name: str) -> Any:
-    """Returns the value of a field for an integer, which may be text; whether it is in range is checked later."""
+    """Returns an integer field, converted from text if necessary; its range is checked later."""
     if name == "log_verbose" and isinstance(value, bool):
         return int(value)
     if isinstance(value, str) and value.strip().removeprefix("-").isdecimal():

@@ -18,7 +18,7 @@ from pytriton.server.security import AccessControl
 from pytriton.server.version import ServerVersion
 
 ALL_MODELS = "*"
-"""In place of a model's name, for `ServerControl.unload`: all models, at once, of a server that refuses requests."""
+"""Passed to `ServerControl.unload` to unload all models at once, of a server that refuses requests."""
 
 _TIMEOUT_S = 5.0
 
@@ -27,18 +27,18 @@ class ServerControl(Protocol):
     """The controller's interface to the server, over HTTP or gRPC."""
 
     def is_ready(self) -> bool:
-        """Returns whether the server says that it is ready."""
+        """Returns whether the server reports that it is ready."""
 
     def is_live(self) -> bool:
-        """Returns whether the server responds and takes requests; its models may not be ready yet."""
+        """Returns whether the server responds and accepts requests; its models may not be ready yet."""
 
     def load(self, model: str, config: str | None = None, files: Mapping[str, bytes] | None = None) -> None:
         """Loads a model, or loads it again.
 
         Args:
             model: Its name.
-            config: Its configuration as JSON, in place of what the repository has.
-            files: Contents by path within its folder, in place of what the repository has.
+            config: Its configuration as JSON, instead of the one in the repository.
+            files: Contents by path within its folder, instead of those in the repository.
 
         Raises:
             PyTritonRuntimeError: The server cannot.
@@ -49,7 +49,7 @@ class ServerControl(Protocol):
 
         Args:
             model: Its name, or `ALL_MODELS`, which leaves them as they are if any of them has requests.
-            timeout_s: How long to wait for the server, which may be busy loading it; None is for ever.
+            timeout_s: How long to wait for the server, which may be busy loading it; None for no limit.
 
         Raises:
             PyTritonRuntimeError: The server cannot, or not in time.
@@ -67,13 +67,13 @@ class ServerControl(Protocol):
         """Returns the statistics of a model, or of all; raises as `model_config` does."""
 
     def is_loaded(self, model: str) -> bool:
-        """Returns whether a model takes requests."""
+        """Returns whether a model accepts requests."""
 
     def states(self) -> dict[tuple[str, int], str] | None:
         """Returns the state of each model version that the server knows; None if it does not respond."""
 
     def version(self) -> ServerVersion | None:
-        """Returns the server's version; None if it does not say."""
+        """Returns the server's version; None if it is unknown."""
 
 
 class HttpControl:
@@ -253,7 +253,7 @@ class GrpcControl:
         try:
             return bool(self._client.is_model_ready(model, headers=self._headers))
         except self._error as error:
-            # A current server's answer for a model that is not there; an older one says that it is not ready.
+            # A current server responds so if there is no such model; an older one responds that it is not ready.
             if "NOT_FOUND" in str(error):
                 return False
             raise
@@ -272,8 +272,8 @@ def control_of_url(url: str, access_token: str | None = None) -> ServerControl:
     """Returns the control of the server at a URL.
 
     Args:
-        url: ``host``, ``host:port``, or either behind ``http://`` or ``grpc://``.
-        access_token: The server's token, for the endpoints that ask for it.
+        url: ``host`` or ``host:port``, optionally after ``http://`` or ``grpc://``.
+        access_token: The server's token, for the endpoints that require it.
 
     Raises:
         PyTritonBadParameterError: The URL is none of these.

@@ -24,8 +24,8 @@ class ServerFiles:
     Attributes:
         root: The server's folder, with ``bin``, ``lib``, ``backends`` and ``caches``.
         launcher: The program that starts the server and ties it to this process.
-        backend: The folder of the proxy backend, which always comes with the package; its twin for Python files lies
-            beside it.
+        backend: The folder of the proxy backend, which always comes with the package; the one for Python files lies
+            next to it.
     """
 
     root: pathlib.Path
@@ -58,16 +58,16 @@ class ServerFiles:
         return self.root / "repoagents"
 
     def backends(self, folder: pathlib.Path, more: pathlib.Path | None = None) -> pathlib.Path:
-        """Returns a folder with all backends: the server's, more of the user's, and the proxy backend.
+        """Returns a folder with all backends: the server's, the user's, and the proxy backend.
 
-        Of several backends of one name, the last of these is the one.
+        If several backends have the same name, the last in this order is used.
 
         Args:
-            folder: Where links go when they are not in one place already.
+            folder: Where to create links, unless all backends are in one place already.
             more: A folder with more backends.
 
         Raises:
-            PyTritonBadParameterError: ``more`` is no folder.
+            PyTritonBadParameterError: ``more`` is not a folder.
         """
         own = self.root / "backends"
         more = None if more is None else pathlib.Path(more).expanduser()
@@ -75,13 +75,13 @@ class ServerFiles:
             return own
         if more is not None and not more.is_dir():
             raise PyTritonBadParameterError(
-                f"TritonConfig.backend_directory is {str(more)!r}, which is no folder; name one that has a folder for "
+                f"TritonConfig.backend_directory is {str(more)!r}, which is not a folder; name one with a folder for "
                 "each backend."
             )
         folder.mkdir(exist_ok=True)
         found = {path.name: path for path in (*_folders(own), *_folders(more))}
         found.update((name, self.backend.parent / name) for name in _BACKENDS)
-        for link in folder.iterdir():  # of a server that was started before
+        for link in folder.iterdir():  # of an earlier server
             link.unlink()
         for name, path in found.items():
             (folder / name).symlink_to(path)
@@ -129,7 +129,7 @@ def own_files(package_path: Sequence[str]) -> ServerFiles:
         package_path: Folders that make up the package; an editable install has two.
 
     Raises:
-        PyTritonRuntimeError: They are not there.
+        PyTritonRuntimeError: They are missing.
     """
     for folder in package_path:
         root = pathlib.Path(folder) / "tritonserver"

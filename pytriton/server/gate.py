@@ -1,4 +1,4 @@
-"""The gate: says whether the server is ready, and whether it accepts requests. Twin of ``backend/guard/gate.h``."""
+"""The gate: whether the server is ready and accepts requests. Counterpart of ``backend/guard/gate.h``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Gate:
         self._memory[0] = GateState.STARTING
 
     def set_hanging(self, model: str, hangs: bool) -> None:
-        """Marks a model as not ready for as long as any of its calls hangs.
+        """Marks a model as not ready while any of its calls hangs.
 
         Args:
             model: The model's name.
@@ -64,7 +64,7 @@ class Gate:
             hashes = [name_hash(name) for name, count in self._hanging.items() if count > 0][:_MAX_HANGING]
             (hangs_so_far,) = _COUNT.unpack_from(self._memory, _HANGS_AT)
             _COUNT.pack_into(self._memory, _HANGS_AT, hangs_so_far + hangs)
-            # A reader in between sees a model too many or too few for an instant.
+            # Meanwhile, a reader may see one model too many or too few.
             struct.pack_into(f"<{len(hashes)}Q", self._memory, _HASHES_AT, *hashes)
             _COUNT.pack_into(self._memory, _HANGING_AT, len(hashes))
 
@@ -74,22 +74,22 @@ class Gate:
         return GateState(self._memory[0])
 
     def open(self) -> None:
-        """Lets the server say that it is ready, unless it drains or stops."""
+        """Lets the server report that it is ready, unless it is draining or stopping."""
         self._advance(GateState.SERVING, since=GateState.STARTING)
 
     def drain(self) -> None:
-        """Lets the server say from now on that it is not ready, if it was ready before."""
+        """Makes the server report from now on that it is not ready, if it was ready before."""
         self._advance(GateState.DRAINING, since=GateState.SERVING)
 
     def close(self) -> None:
-        """Has the server refuse requests, for good."""
+        """Makes the server refuse requests permanently."""
         with self._lock:
             self._wanted = GateState.STOPPING
             self._memory[0] = GateState.STOPPING
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Has the server say that it is not ready within the block, in which it is restarted and gets its models."""
+        """Makes the server report that it is not ready within the block, in which it is restarted and loads models."""
         with self._lock:
             self._is_held = True
             self._show()

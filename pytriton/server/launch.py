@@ -25,7 +25,7 @@ from pytriton.server.version import ServerVersion
 # Triton.stop waits for requests in flight before it ends the server, which then takes up to a second. It must not wait
 # again for clients that keep idle connections open.
 _SERVER_EXIT_TIMEOUT_S = 0
-# Has the server write a message of several lines as one, as it does by default; models print to the same output.
+# Makes the server write a message of several lines as one, as it does by default; models print to the same output.
 _ESCAPES = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
 
 
@@ -45,8 +45,8 @@ def command_line(
         config: Its settings.
         access: The access control of its endpoints.
         workspace: The folder with the model repository.
-        bound: Models that the server itself loads before it is ready.
-        tolerant: Have it start even if it cannot load one of them.
+        bound: Models that the server loads before it is ready.
+        tolerant: Start even if one of them cannot be loaded.
 
     Raises:
         PyTritonBadParameterError: The server lacks the flag of a setting.
@@ -98,7 +98,7 @@ def environment_variables(
     if config.log_file is None:
         variables[_ESCAPES] = "1"
     variables[workarounds.VARIABLE] = workarounds.needed(version)
-    # What the backend "python" starts worker processes with.
+    # The interpreter and settings with which the backend "python" starts worker processes.
     folder = workspace / "python"
     shutil.rmtree(folder, ignore_errors=True)  # of a server that was killed
     folder.mkdir(mode=0o700)

@@ -39,10 +39,10 @@ LOGGER = logging.getLogger(__name__)
 
 _GUARD = "libpytriton_guard.so"  # beside the launcher
 _POLL_S = 0.01
-_LOAD_TIMEOUT_S = 10.0  # more to start for each model that it loads meanwhile
+_LOAD_TIMEOUT_S = 10.0  # extra startup time for each model that it loads
 _LOADING_THREADS = 4  # the server's own default for loading models
 _EXIT_GRACE_S = 1.2
-_NOTICED_S = 0.5  # from the end of its connections to the end of the process
+_NOTICED_S = 0.5  # from the end of its connections to the exit of the process
 
 
 class LocalServer:
@@ -87,10 +87,10 @@ class LocalServer:
         limit = config.restart_limit
         self._has_logged = False
         self._policy = RestartPolicy(DEFAULT_LIMIT if limit is None else limit)
-        self._start_error: Exception | None = None  # of the last attempt to start it again
+        self._start_error: Exception | None = None  # of the last restart
         self._stopping = threading.Event()
         self._state = ServerState.STOPPED
-        self._own_models: list[str] | None = None  # once they are loaded
+        self._own_models: list[str] | None = None  # None until they are loaded
         self._timeout_s: float = DEFAULT_TRITON_STARTUP_TIMEOUT_S
         self._version = version_of(self._files.root)
         self._end_tracing = _trace(self.config.trace_config)
@@ -99,8 +99,8 @@ class LocalServer:
         """Starts the process, which becomes ready in the background.
 
         Args:
-            bound: Models that the server itself loads before it is ready.
-            tolerant: Have it start even if it cannot load one of them.
+            bound: Models that the server loads before it is ready.
+            tolerant: Start even if one of them cannot be loaded.
 
         Raises:
             PyTritonRuntimeError: It cannot be started.
@@ -120,9 +120,9 @@ class LocalServer:
         self._state = ServerState.STARTING
 
     def start_anew(self, deploy: Callable[[], Sequence[str]]) -> None:
-        """Replaces the process by another one, which loads the bound models as it starts; waits until it is ready.
+        """Replaces the process with a new one, which loads the bound models as it starts; waits until it is ready.
 
-        For a server without requests.
+        Must be called while the server has no requests.
 
         Args:
             deploy: Writes the bound models to the repository, and returns their names.
@@ -140,8 +140,8 @@ class LocalServer:
         """Returns the command line: the server's program, and its flags.
 
         Args:
-            bound: Models that the server itself loads before it is ready.
-            tolerant: Have it start even if it cannot load one of them.
+            bound: Models that the server loads before it is ready.
+            tolerant: Start even if one of them cannot be loaded.
 
         Raises:
             PyTritonBadParameterError: The server lacks the flag of a setting.
@@ -175,7 +175,7 @@ class LocalServer:
         return self._state
 
     def _note_exit(self) -> None:
-        if self._state is not ServerState.RESTARTING:  # which `start_anew` and `restart` do, and look at it themselves
+        if self._state is not ServerState.RESTARTING:  # `start_anew` and `restart` check the exit themselves
             self._on_exit()
 
     def is_alive(self) -> bool:
@@ -184,7 +184,7 @@ class LocalServer:
 
     @property
     def version(self) -> ServerVersion | None:
-        """The server's version; None if its folder does not say, and it has not been ready yet."""
+        """The server's version; None if its folder does not record it and the server has not been ready yet."""
         return self._version
 
     @property
@@ -198,16 +198,16 @@ class LocalServer:
         return self._restarts
 
     def wait_for_end(self) -> bool:
-        """Waits until the server ends.
+        """Waits until the server exits.
 
         Returns:
-            Whether it ended by itself.
+            Whether it exited unexpectedly.
         """
         self.process.wait()
         return self._state not in (ServerState.STOPPING, ServerState.STOPPED)
 
     def notice_end(self) -> bool:
-        """Checks, after a request to the server failed, whether it has ended."""
+        """Checks, after a request to the server failed, whether it has exited."""
         return not self.control.is_live() and self.process.wait(_NOTICED_S)
 
     def restart(self, deploy: Callable[[], Sequence[str]]) -> bool:
@@ -254,7 +254,7 @@ class LocalServer:
                 self.wait_until_ready()
                 self._policy.note_ready()
                 return True
-            except Exception as error:  # of any kind: nobody else would try again
+            except Exception as error:  # of any kind: nothing else would retry
                 self._start_error = error
                 self.process.stop(0)
 
@@ -263,7 +263,7 @@ class LocalServer:
         self._stopping.set()
 
     def open_gate(self) -> None:
-        """Lets the server say that it is ready, unless it has not loaded the user's own models yet."""
+        """Lets the server report that it is ready, unless the user's own models are not loaded yet."""
         if self._own_models is None and self.config.model_repository is not None:
             return
         self._gate.open()
@@ -275,10 +275,10 @@ class LocalServer:
         """Waits until the server accepts requests.
 
         Raises:
-            PyTritonRuntimeError: It exited, or takes too long.
+            PyTritonRuntimeError: It exited, or took too long.
         """
         deadline = time.monotonic() + self._timeout_s
-        # It opens its ports one after the other.
+        # It opens its ports one after another.
         while not (self.control.is_live() and all_listen(self.config)):
             if self.process.wait(_POLL_S):
                 raise PyTritonRuntimeError(self.exit_report())
@@ -320,7 +320,7 @@ class LocalServer:
             self._report(failures)
 
     def _report(self, failures: Sequence[PyTritonInvalidOperationError]) -> None:
-        """Logs which models cannot be loaded; raises the first failure instead, unless the others are to be served."""
+        """Logs which models cannot be loaded; raises the first failure instead if `exit_on_error` is set."""
         goes_on = self.config.exit_on_error is False and not self.notice_end()
         for failure in failures if goes_on else failures[1:]:
             LOGGER.error("%s", failure)
@@ -352,11 +352,11 @@ class LocalServer:
         return [folder.name for folder in folders if folder.is_dir() and not folder.name.startswith(".")]
 
     def set_hanging(self, model: str, hangs: bool) -> None:
-        """Lets the server say that a model is not ready because a call of its callable hangs; or no longer does."""
+        """Marks a model as not ready because a call of its callable hangs, or as ready again."""
         self._gate.set_hanging(model, hangs)
 
     def drain(self) -> None:
-        """Lets the server say that it is not ready, and waits for load balancers to notice; requests are served."""
+        """Makes the server report that it is not ready, and waits for load balancers to notice; it still serves."""
         with self._drain_lock:
             if self._drained_at is None:
                 was_ready = self._gate.state is GateState.SERVING and self.is_alive()
@@ -365,7 +365,7 @@ class LocalServer:
         self._stopping.wait(max(0.0, self._drained_at - time.monotonic()))
 
     def refuse(self) -> None:
-        """Has the server refuse new requests."""
+        """Makes the server refuse new requests."""
         self._gate.close()
 
     def prepare_to_stop(self, timeout_s: float) -> None:
@@ -412,7 +412,7 @@ class LocalServer:
 
     @property
     def metrics_url(self) -> str | None:
-        """The URL of the metrics' port; None if there is none."""
+        """The URL of the metrics; None if they are not served."""
         if self.config.allow_metrics is False:
             return None
         return f"http://{_host(self.config.metrics_address or self.config.http_address)}:{self.config.metrics_port}"
@@ -429,7 +429,7 @@ class LocalServer:
         ended = f"The server exited unexpectedly: it {self.how_it_ended()}"
         if self.config.log_file is None:
             return f"{ended}.{limits_hint()} Its last lines:\n{lines}"
-        # Its output goes there, except for errors of its command line.
+        # Its output goes there, except for errors in its command line.
         log_file = f"{str(self.config.log_file)!r} (TritonConfig.log_file)"
         return f"{ended}; see its log, {log_file}.\n{lines}".rstrip()
 

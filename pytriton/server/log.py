@@ -17,18 +17,18 @@ _LINE = re.compile(
     r" (?P<process>\d+) (?P<file>\S+):(?P<number>\d+)\] (?P<text>.*)",
     re.DOTALL,
 )
-# What the server logs at every start on a machine without a GPU; not a warning for those who need none.
+# Logged at every start on a machine without a GPU; not a warning for those who do not need one.
 _NO_GPU = ("CUDA", "Cuda", "NVML", "DCGM", "GPU metrics", "pinned")
-_OF_BACKEND = ("model '", "tensors of a GPU")  # errors of callables, and what the backend itself says
-# Logged at ERROR, but harmless: for every model that is sent through the repository API; for errors and empty
-# outputs of a model with a response cache, which it does not keep; and at the end, while clients keep streams open.
+_OF_BACKEND = ("model '", "tensors of a GPU")  # errors of callables, and messages of the backend itself
+# Logged at ERROR, but harmless: for every model sent through the repository API; for errors and empty outputs of a
+# model with a response cache, which are not cached; and at exit, while clients keep streams open.
 _HARMLESS = re.compile(
     "Failed to set config modification time|Failed to insert key .* was nullptr"
     "|failed to stop server: Internal - Exit timeout expired"
 )
-_TABLE = ("+-", "| ")  # how rows begin of what the server prints below a line without a text
+_TABLE = ("+-", "| ")  # the beginnings of rows in tables that the server prints below an empty message
 _TRACEBACK = "Traceback (most recent call last):"
-_BACKEND = "pytriton"  # where the lines of the proxy backend are from
+_BACKEND = "pytriton"  # the source of the proxy backend's lines
 _FRAME = re.compile(r" ?\d+# ")  # of the stack of a server that crashes
 _TAIL_LINES = 20
 
@@ -36,12 +36,12 @@ _TAIL_LINES = 20
 class ServerLog:
     """Logs the server's output line by line.
 
-    Records go to the logger ``pytriton.server.tritonserver`` at the server's level, with its source file and line. What
-    models print is INFO: it shares the output with the server.
+    Records go to the logger ``pytriton.server.tritonserver`` at the server's level, with its source file and line.
+    Models print to the same output; their lines are logged as INFO.
     """
 
     def __init__(self) -> None:
-        """Starts without lines."""
+        """Creates an empty log."""
         self._tail: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
         self._is_table = False
         self._traceback = _Traceback()
@@ -56,7 +56,7 @@ class ServerLog:
             return
         if not self._is_table and not _FRAME.match(line):
             self._tail.append(line)
-        if is_record(line):  # of a worker process, whose output is the server's
+        if is_record(line):  # from a worker process, which shares the server's output
             relay(line, LOGGER, logging.INFO)
         elif match is not None:
             self._traceback.begin(match)
@@ -73,22 +73,22 @@ class ServerLog:
 class _Traceback:
     """Finds an unquoted traceback below a line of the proxy backend.
 
-    Older servers than the bundled one may write a message of several lines as it is; others quote it, in one line.
+    Servers older than the bundled one may write a message of several lines as it is; others quote it, in one line.
     """
 
     def __init__(self) -> None:
-        """Starts outside of one."""
+        """Starts outside a traceback."""
         self._level = logging.INFO
         self._may_begin = self._is_inside = False
 
     def begin(self, match: re.Match[str]) -> None:
-        """Notes a line of the server."""
+        """Notes a line of the server that has a level."""
         self._level = _level_of(match)
         self._is_inside = match["file"] == _BACKEND and match["text"] == _TRACEBACK
         self._may_begin = match["file"] == _BACKEND and not match["text"].startswith('"')
 
     def level_of(self, line: str) -> int:
-        """Returns the level of a line that names none."""
+        """Returns the level of a line without one."""
         belongs = self._is_inside or (self._may_begin and line == _TRACEBACK)
         self._is_inside = belongs and (line == _TRACEBACK or line.startswith(" "))
         self._may_begin = False
@@ -98,7 +98,7 @@ class _Traceback:
 def _log_own(match: re.Match[str]) -> None:
     """Logs a line of the server itself, or of a model that logs through it."""
     text, level = _unquoted(match["text"]), _level_of(match)
-    if not match["file"].endswith(".py"):  # a model means what it says
+    if not match["file"].endswith(".py"):  # a model's own levels are kept
         if _HARMLESS.match(text):
             level = logging.DEBUG
         elif not text.startswith(_OF_BACKEND) and any(word in text for word in _NO_GPU):

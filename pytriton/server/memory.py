@@ -1,4 +1,4 @@
-"""The memory that the server may take."""
+"""The memory that the server may use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 
 def default_memory_limit() -> int:
-    """Returns the bytes of its own memory at which the server is ended: a share of the machine's or container's."""
+    """Returns the bytes of memory at which the server is restarted: a share of the machine's or container's."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _CGROUP_LIMITS:
         with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"

@@ -23,12 +23,12 @@ from pytriton.server.config import TritonConfig, check_port
 
 _ANY_ADDRESS = "0.0.0.0"
 _EPHEMERAL_PORTS = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
-_FREE_PORTS = 16_384  # so many below the ephemeral ones are tried at random
+_FREE_PORTS = 16_384  # number of ports below the ephemeral ones that are tried at random
 _FIRST_PORT = 10_000  # services with a fixed port mostly use lower ones
 _ATTEMPTS = 50
 
 
-# Ports of this process's servers: one that was just started does not listen yet, and would not be noticed.
+# Ports of this process's servers: a server that was just started does not listen yet.
 _taken: set[int] = set()
 
 
@@ -75,8 +75,8 @@ def with_ports(config: TritonConfig) -> TritonConfig:
         The settings with a number for every port that the server listens on.
 
     Raises:
-        PyTritonBadParameterError: A port is out of range, two settings name the same port, or an address is not one of
-            this host.
+        PyTritonBadParameterError: A port is out of range, two settings name the same port, or an address does not
+            belong to this host.
         PyTritonRuntimeError: A port is in use.
     """
     if config.allow_http is False and config.allow_grpc is False:
@@ -94,7 +94,7 @@ def with_ports(config: TritonConfig) -> TritonConfig:
             port = listener.default_port if port is None else port
             _check_port(port, listener.port, chosen)
             bound = _bind(listener.address_in(config) or _ANY_ADDRESS, port, listener)
-            held.append(bound)  # kept until all are chosen, so that no free port is chosen twice
+            held.append(bound)  # kept bound until all are chosen, so that no port is chosen twice
             chosen[listener.port] = bound.getsockname()[1]
     finally:
         for each in held:
@@ -114,7 +114,7 @@ def give_back(config: TritonConfig) -> None:
 
 
 def all_listen(config: TritonConfig) -> bool:
-    """Returns whether the server takes connections on all ports of ``config``, as `with_ports` filled them in."""
+    """Returns whether the server accepts connections on all ports of ``config``, as `with_ports` filled them in."""
     for listener in _LISTENERS:
         if not listener.allowed(config):
             continue
@@ -135,7 +135,7 @@ def is_free(port: int) -> bool:
 
 
 def exposed(config: TritonConfig) -> list[str]:
-    """Returns the settings of the addresses at which other machines reach the server, without the metrics'."""
+    """Returns the address settings through which other machines reach the server, except that of the metrics."""
     listeners = [each for each in _LISTENERS if each.port != "metrics_port" and each.allowed(config)]
     found = [each.address or each.allow for each in listeners if not _is_loopback(each.address_in(config))]
     return sorted(set(found))
@@ -183,7 +183,7 @@ def _bind(address: str, port: int, listener: _Listener) -> socket.socket:
 def _listen(address: str, port: int) -> socket.socket:
     bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: TIME_WAIT is no hindrance
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: TIME_WAIT does not matter
         if port in _taken:
             raise OSError(errno.EADDRINUSE, "taken by another server of this process")
         if port == 0:

@@ -12,13 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.server.log import ServerLog
 
-_DRAIN_TIMEOUT_S = 1.0  # for the rest of the server's output, after its exit
+_DRAIN_TIMEOUT_S = 1.0  # for the rest of the server's output after its exit
 
 
 class ServerProcess:
     """A subprocess that never outlives this process, even if this one is killed.
 
-    The kernel ties it to the thread that starts it; that thread also waits for its end.
+    The kernel ties it to the thread that starts it; that thread also waits for its exit.
 
     Args:
         command: The launcher and its command; the launcher gets this process's id as its first argument.
@@ -50,7 +50,7 @@ class ServerProcess:
         try:
             threading.Thread(target=self._run, args=(on_exit,), name="pytriton-server", daemon=True).start()
             self._started.wait()
-        except RuntimeError as error:  # the system has no room for another thread
+        except RuntimeError as error:  # the system cannot create another thread
             self._error = error
             self._ended.set()
         if self._error is not None:
@@ -89,7 +89,7 @@ class ServerProcess:
     def _run(self, on_exit: Callable[[], None]) -> None:
         reader = threading.Thread(target=self._read, name="pytriton-server-log", daemon=True)
         try:
-            reader.start()  # first: a server without it would have to be killed
+            reader.start()  # first: if this failed later, the server would have to be killed
             self._process = process = subprocess.Popen(
                 self._command,
                 env=self._environment,
@@ -99,16 +99,16 @@ class ServerProcess:
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                start_new_session=True,  # Ctrl-C in a terminal reaches this process, which stops the server in order
+                start_new_session=True,  # Ctrl-C in a terminal reaches this process alone, which stops the server
             )
-        except Exception as error:  # of the system, or of a variable of the environment
+        except Exception as error:  # from the system, or an invalid environment variable
             self._error = error
             self._ended.set()
             self._started.set()
             return
         self._started.set()
         process.wait()
-        reader.join(_DRAIN_TIMEOUT_S)  # processes started by its models may survive, and keep its output open
+        reader.join(_DRAIN_TIMEOUT_S)  # processes started by its models may survive and keep its output open
         self._ended.set()
         on_exit()
 
@@ -119,5 +119,5 @@ class ServerProcess:
         assert self._process.stdout is not None
         with self._process.stdout as output:
             for line in output:
-                with contextlib.suppress(Exception):  # of the program's logging; the server must not wait for a reader
+                with contextlib.suppress(Exception):  # in the program's logging; it must not block the server
                     self.log.write(line)

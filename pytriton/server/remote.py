@@ -19,9 +19,9 @@ from pytriton.server.version import ServerVersion
 LOGGER = logging.getLogger(__name__)
 
 _READY_POLL_S = 0.1
-_LIVE_S = 1.0  # after which a server is taken as it is: its owner may not have called run() yet
-_RETURN_TIMEOUT_S = 60.0  # for a server that has ended to come back
-_NOTICED_S = 0.5  # from a request that failed to the end of the other connections
+_LIVE_S = 1.0  # after which a live server suffices: its owner may not have called run() yet
+_RETURN_TIMEOUT_S = 60.0  # for a server that has exited to come back
+_NOTICED_S = 0.5  # from a failed request to the end of the other connections
 
 
 class RemoteServer:
@@ -36,7 +36,7 @@ class RemoteServer:
     """
 
     is_restarted = True
-    """The process that started the server starts it again when it ends by itself."""
+    """The process that started the server restarts it when it exits unexpectedly."""
 
     def __init__(self, url: str, access_token: str | None) -> None:
         """Checks the URL; does not connect yet."""
@@ -67,7 +67,7 @@ class RemoteServer:
         return self.control.is_live()
 
     def wait_until_ready(self) -> None:
-        """Waits until it is ready, or has been live for a while, which is enough to load models.
+        """Waits until it is ready, or has been live for a while: then models can be loaded.
 
         Raises:
             PyTritonRuntimeError: It takes too long.
@@ -78,7 +78,7 @@ class RemoteServer:
         deadline = time.monotonic() + timeout_s
         live_since: float | None = None
         while True:
-            # Connected first, so that an end after the check is noticed.
+            # Connect first, so that an exit after the check is noticed.
             self._connect()
             if self.control.is_ready():
                 break
@@ -92,15 +92,15 @@ class RemoteServer:
                     "server runs."
                 )
             if self._is_abandoned(_READY_POLL_S):
-                raise PyTritonRuntimeError(f"The server at {self._url} is no longer waited for.")
+                raise PyTritonRuntimeError(f"Waiting for the server at {self._url} was cancelled.")
         self._version = self.control.version()
         self._state = ServerState.READY
 
     def wait_for_end(self) -> bool:
-        """Waits until the server ends.
+        """Waits until the server exits.
 
         Returns:
-            Whether it ended by itself.
+            Whether it exited unexpectedly.
         """
         while not self._is_abandoned(0):
             connection = self._connection
@@ -110,7 +110,7 @@ class RemoteServer:
                 self._connect()
                 continue
             ready, _, _ = select.select([connection, self._stopped], [], [])
-            # The server closes connections that have been idle for long, too.
+            # The server also closes connections that have been idle for long.
             if connection in ready:
                 self._disconnect()
         if self._is_abandoned(0):
@@ -119,7 +119,7 @@ class RemoteServer:
         return True
 
     def notice_end(self) -> bool:
-        """Checks, after a request to the server failed, whether it has ended."""
+        """Checks, after a request to the server failed, whether it has exited."""
         if self.control.is_live():
             return False
         self._state = ServerState.RESTARTING
@@ -148,7 +148,7 @@ class RemoteServer:
                 except (PyTritonInvalidOperationError, PyTritonRuntimeError):
                     if self._is_abandoned(0) or not self._has_ended():
                         raise
-                self._state = ServerState.RESTARTING  # it has ended again meanwhile
+                self._state = ServerState.RESTARTING  # it has exited again
         except BaseException:
             self._state = ServerState.FAILED
             if self._is_abandoned(0):
@@ -166,7 +166,7 @@ class RemoteServer:
         """Does nothing: that is up to the process that started the server."""
 
     def set_hanging(self, model: str, hangs: bool) -> None:
-        """Does nothing: only the process that started the server can say that a model is not ready."""
+        """Does nothing: only the process that started the server can mark a model as not ready."""
 
     def drain(self) -> None:
         """Does nothing: the server continues to run."""
@@ -175,7 +175,7 @@ class RemoteServer:
         """Does nothing: the server continues to run."""
 
     def repository_models(self) -> list[str]:
-        """Returns nothing: the process that started the server loads its repository."""
+        """Returns an empty list: the process that started the server loads its repository."""
         return []
 
     def load_repository(self) -> None:
@@ -198,15 +198,15 @@ class RemoteServer:
 
     @property
     def metrics_url(self) -> str | None:
-        """None: the port of the metrics is unknown."""
+        """Always None: the port of the metrics is unknown."""
         return None
 
     def exit_report(self) -> str:
-        """Says that the server does not respond."""
+        """Reports that the server does not respond."""
         return f"The server at {self._url} no longer responds."
 
     def _connect(self) -> None:
-        """Opens a connection that is idle for as long as the server lives."""
+        """Opens an idle connection, which closes when the server exits."""
         self._disconnect()
         with contextlib.suppress(OSError):
             self._connection = socket.create_connection(self._address, timeout=DEFAULT_TRITON_STARTUP_TIMEOUT_S)

@@ -14,7 +14,7 @@ DEFAULT_LIMIT = 120
 """Restarts within `PERIOD_S` after which the server stays down."""
 
 FAILED_STARTS = 5
-"""Starts in a row without a ready server after which it stays down."""
+"""Consecutive failed starts after which the server stays down."""
 
 _BACK_OFF = BackOff(first_s=0.2, max_s=5.0)
 
@@ -22,7 +22,7 @@ _BACK_OFF = BackOff(first_s=0.2, max_s=5.0)
 class RestartPolicy:
     """Decides whether and when the server is restarted.
 
-    It is started at once, unless the start before failed, too: then after a pause, each longer than the one before.
+    The first restart is immediate. If starts fail in a row, each is preceded by a longer pause than the one before.
 
     Args:
         limit: Restarts within `PERIOD_S` after which the server stays down.
@@ -43,7 +43,7 @@ class RestartPolicy:
         self._failed_starts = 0
 
     def next_pause_s(self) -> float | None:
-        """Returns the pause in seconds before the next start; None if the server has to stay down."""
+        """Returns the pause in seconds before the next start; None if the server must stay down."""
         now = time.monotonic()
         while self._times and now - self._times[0] > PERIOD_S:
             self._times.popleft()

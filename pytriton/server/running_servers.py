@@ -1,6 +1,6 @@
 """Finds the running servers of this user on this machine, with their tokens.
 
-A server's address and token lie in its workspace, in a file that its owner alone can read.
+A server's address and token are stored in its workspace, in a file that only its owner can read.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def publish(server: RunningServer, workspace: pathlib.Path) -> None:
         workspace: The folder of its workspace.
     """
     path = workspace / f"{_FILE}.new"
-    with contextlib.suppress(OSError):  # of a full disk, the server will not be found
+    with contextlib.suppress(OSError):  # on a full disk, the server will not be found
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             json.dump(dataclasses.asdict(server), file)

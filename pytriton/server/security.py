@@ -76,16 +76,17 @@ def _is_token(token: object) -> bool:
 
 
 class AccessControl:
-    """A server's restrictions, those of its token and those of its other settings.
+    """A server's restrictions: those by its token, and those of its other settings.
 
-    What ``TritonConfig.http_restricted_api`` and ``grpc_restricted_protocol`` restrict keeps the header that they name.
+    Endpoints that ``TritonConfig.http_restricted_api`` or ``grpc_restricted_protocol`` restricts keep the header named
+    there.
 
     Args:
-        security: What asks for the token.
+        security: The endpoints that require the token.
         config: The server's other settings.
 
     Raises:
-        PyTritonBadParameterError: One of these settings is not of the form that Triton wants.
+        PyTritonBadParameterError: One of these settings does not have the form that Triton requires.
     """
 
     def __init__(self, security: TritonSecurityConfig, config: TritonConfig) -> None:

@@ -34,7 +34,7 @@ _COMPRESSION_LEVELS = ("none", "low", "medium", "high")
 def check_settings(config: TritonConfig) -> None:
     """Checks the server's settings against each other, and against the files that they name.
 
-    Ports and addresses are `with_ports`' business.
+    Ports and addresses are checked by `with_ports`.
 
     Args:
         config: The server's settings.
@@ -74,7 +74,7 @@ def _check_numbers(config: TritonConfig) -> None:
         value = getattr(config, field.name)
         if field.type == "int | None" and value is not None and not field.name.endswith("_port"):
             most = MAX_INT64 if field.name in ("memory_limit", "http_max_input_size") else MAX_INT32
-            least = 1 if field.name == "metrics_interval_ms" else 0  # without a pause, a processor does nothing else
+            least = 1 if field.name == "metrics_interval_ms" else 0  # at 0, it would keep a processor busy
             check_integer(f"TritonConfig.{field.name}", value, least, most)
 
 
@@ -84,14 +84,14 @@ def _check_log_file(config: TritonConfig) -> None:
     path = pathlib.Path(config.log_file)
     try:
         is_new = not (path.is_symlink() or path.exists())
-        if is_new or path.is_file() or path.is_dir():  # opening might disturb a pipe or a device
+        if is_new or path.is_file() or path.is_dir():  # opening it might disturb a pipe or a device
             os.close(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600))
         if is_new:
             path.unlink()
     except OSError as error:
         raise PyTritonBadParameterError(
             f"TritonConfig.log_file is {str(path)!r}, which cannot be written ({error.strerror}); name a file in a "
-            "folder that exists and is yours to write."
+            "folder that exists and that you may write to."
         ) from error
 
 
@@ -120,11 +120,11 @@ def _check_cache(config: TritonConfig) -> None:
             )
         if cache == "local":
             sizes.append(value if name == "size" else "")
-    # Triton takes the last one.
+    # Triton uses the last one.
     size = next((each for each in reversed(sizes) if each), "0")
     if sizes and not (size.strip().isdecimal() and int(size)):
         raise PyTritonBadParameterError(
-            f"TritonConfig.cache_config is {items!r}, which gives the local cache no size; use a number of bytes over "
+            f"TritonConfig.cache_config is {items!r}, which gives the local cache no size; use a number of bytes above "
             f"0, such as {_CACHE_EXAMPLE}."
         )
 
@@ -146,7 +146,7 @@ def _check_metrics(config: TritonConfig) -> None:
 
 
 def _check_forms(config: TritonConfig) -> None:
-    """Checks settings of which the server would print all of its usage."""
+    """Checks settings for which the server would otherwise print its whole usage text."""
     for name, form in _FORMS.items():
         given = getattr(config, name) or ()
         for item in [given] if isinstance(given, str) else given:
@@ -196,7 +196,7 @@ def _check_certificates(config: TritonConfig) -> None:
     certificate, key = str(config.grpc_server_cert), str(config.grpc_server_key)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with contextlib.suppress(ssl.SSLError):
-        context.set_ciphers("ALL:@SECLEVEL=0")  # how weak they may be is the server's to say
+        context.set_ciphers("ALL:@SECLEVEL=0")  # the server decides how weak they may be
     try:
         context.load_cert_chain(certificate, key, password="")  # the server has no password either
     except ssl.SSLError as error:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 LOGGER = logging.getLogger(__name__)
 
 VERSION_FILE = "TRITON_VERSION"
-"""The file in a server's folder that holds its version; NVIDIA's containers have one, and so has the bundled server."""
+"""The file in a server's folder that holds its version, in NVIDIA's containers as in the bundled server."""
 
 _VERSION = re.compile(r"\s*(\d+)\.(\d+)(?:\.(\d+))?")
 
@@ -47,7 +47,7 @@ class ServerVersion(NamedTuple):
 
 
 def version_of(folder: pathlib.Path) -> ServerVersion | None:
-    """Returns the version of the server in a folder, before it is started; None if the folder does not say."""
+    """Returns the version of the server in a folder, before it is started; None if the folder does not record it."""
     file = folder / VERSION_FILE
     try:
         return ServerVersion.parse(file.read_text())

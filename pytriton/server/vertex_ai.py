@@ -14,15 +14,15 @@ _PORT_VARIABLE = "AIP_HTTP_PORT"
 
 
 def is_vertex_ai(config: TritonConfig) -> bool:
-    """Returns whether to serve Vertex AI's API: by the settings, or because Vertex AI runs the container."""
+    """Returns whether to serve Vertex AI's API: because of the settings, or because Vertex AI runs the container."""
     return _in_container() if config.allow_vertex_ai is None else config.allow_vertex_ai
 
 
 def with_vertex_ai(config: TritonConfig) -> TritonConfig:
     """Fills in what Vertex AI's environment variables decide.
 
-    In its containers, the server leaves HTTP and gRPC off by default. HTTP then stays on for this host
-    alone, so that models can be loaded; without Vertex AI's API, both are on as they are elsewhere.
+    In its containers, the server disables HTTP and gRPC by default. HTTP then stays enabled for this host only, so that
+    models can be loaded. Without Vertex AI's API, both are enabled as usual.
 
     Args:
         config: The server's settings.
@@ -31,7 +31,7 @@ def with_vertex_ai(config: TritonConfig) -> TritonConfig:
         The settings, with the switches and the port for Vertex AI's API filled in.
 
     Raises:
-        PyTritonBadParameterError: ``AIP_HTTP_PORT`` is no number.
+        PyTritonBadParameterError: ``AIP_HTTP_PORT`` is not a number.
     """
     serves_it = is_vertex_ai(config)
     if serves_it:

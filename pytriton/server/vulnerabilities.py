@@ -36,10 +36,10 @@ class Vulnerability(NamedTuple):
         score: NVIDIA's, from 0 to 10.
         severity: The score in a word, like ``critical``.
         fixed_in: The release of NVIDIA's container that fixed it, like ``25.07``.
-        reach: What is needed to try it.
-        what: What it does; empty for one in a part.
-        part: The part of Triton it is in.
-        why_not: Why that part is not there.
+        reach: The access that an attacker needs.
+        what: What it does; empty if `part` is set.
+        part: The part of Triton that it affects, if that part is not in use.
+        why_not: Why that part is not in use.
     """
 
     cve: str

@@ -11,17 +11,17 @@ import enum
 from pytriton.server.version import ServerVersion
 
 VARIABLE = "PYTRITON_WORKAROUNDS"
-"""Environment variable with the names of those that the server needs, between commas; without it, it needs all."""
+"""Environment variable with the names of the workarounds that the server needs, separated by commas; all if unset."""
 
 
 class Workaround(enum.Enum):
     """The workarounds, by the names that comments and the C++ half use.
 
-    Those without a version are not known to be mended.
+    Those without a version are not known to be fixed.
     """
 
     CACHED_ERRORS = "cached-errors", None
-    """An error that is cached is served as a response without outputs."""
+    """A cached error is served as a response without outputs."""
 
     CLASSIFIED_BYTES = "classified-bytes", ServerVersion(2, 59, 1)
     """Classification of a BYTES output divides by zero (CVE-2025-23321)."""
@@ -30,22 +30,22 @@ class Workaround(enum.Enum):
     """Large forms and nested JSON overflow the stack (CVE-2025-23310, CVE-2025-23311, CVE-2025-23325)."""
 
     FAILED_WARMUPS = "failed-warmups", None
-    """A warm-up that fails may crash the server."""
+    """A failing warm-up may crash the server."""
 
     GRPC_CANCELLATION = "grpc-cancellation", ServerVersion(2, 60)
-    """Requests that are cancelled at the wrong moment crash the gRPC front end.
+    """Requests that are cancelled at a certain moment crash the gRPC front end.
 
-    Mended by and by: pull requests 7840, 8078 and 8220 of triton-inference-server/server, and CVE-2025-23322.
+    Fixed step by step: pull requests 7840, 8078 and 8220 of triton-inference-server/server, and CVE-2025-23322.
     """
 
     LATE_RESPONSES = "late-responses", ServerVersion(2, 53)
-    """A response to a client that is just leaving may crash the server (pull request 7840 of the server)."""
+    """A response to a client that is disconnecting may crash the server (pull request 7840 of the server)."""
 
     LOST_RESPONSES = "lost-responses", None
     """The HTTP front end drops responses that do not fit into the buffer of a socket."""
 
     LOST_WAKE_UPS = "lost-wake-ups", None
-    """A request to a model with a queue policy may wait 500 ms for a batcher that nobody wakes."""
+    """A request to a model with a queue policy may wait 500 ms because the batcher is not woken."""
 
     MUTUAL_TLS_FLAG = "mutual-tls-flag", None
     """The flag for mutual TLS turns TLS on even if it is false."""
@@ -69,7 +69,7 @@ class Workaround(enum.Enum):
         """The first version that does not need it."""
 
     def is_needed(self, version: ServerVersion | None) -> bool:
-        """Returns whether a server needs it; one whose version is not known does.
+        """Returns whether a server needs it; a server of unknown version does.
 
         Examples:
             >>> Workaround.LATE_RESPONSES.is_needed(ServerVersion(2, 51))

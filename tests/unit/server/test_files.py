@@ -153,5 +153,5 @@ def test_more_backends_stand_beside_those_of_the_server(package, own, tmp_path):
 
 
 def test_more_backends_are_in_a_folder(package, tmp_path):
-    with pytest.raises(PyTritonBadParameterError, match=r"backend_directory is '.*/missing', which is no folder"):
+    with pytest.raises(PyTritonBadParameterError, match=r"backend_directory is '.*/missing', which is not a folder"):
         find_server().backends(tmp_path / "links", tmp_path / "missing")
