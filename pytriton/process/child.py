@@ -46,8 +46,8 @@ Then = Callable[[CommandReply], None]
 class ChildProcess:
     """Starts a worker process.
 
-    The process is tied to the thread that starts it, which has to `watch` it. It has its own session, so that Ctrl-C in
-    a terminal reaches only this process, which stops the other once the server no longer needs it.
+    The process is tied to the thread that starts it, which must `watch` it. It has its own session, so that Ctrl-C in a
+    terminal reaches only this process, which stops the other once the server no longer needs it.
 
     Args:
         spec: What to start.
@@ -72,7 +72,7 @@ class ChildProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
-                    # As it is now: a model may be bound before the server is started.
+                    # Read now: a model may be bound before the server is started.
                     env={**telemetry_environment(), **json_logs.environment(), **spec.environment},
                     cwd=spec.folder,
                     start_new_session=True,
@@ -91,7 +91,7 @@ class ChildProcess:
             command: The command.
             then: Called with the reply by the watching thread; not called if the process exits first.
         """
-        with self._lock, contextlib.suppress(OSError):  # the watching thread notices that the process has gone
+        with self._lock, contextlib.suppress(OSError):  # the watching thread notices that the process has exited
             self._pending.append(then)
             self._control.send(encode_command(command))
 
@@ -171,7 +171,7 @@ class _Output:
         return self._fd
 
     def relay(self) -> bool:
-        """Relays the output that is there; returns whether there was any."""
+        """Relays the available output; returns whether there was any."""
         try:
             data = os.read(self._fd, _CHUNK)
         except BlockingIOError:
@@ -183,7 +183,7 @@ class _Output:
         return bool(data)
 
     def close(self) -> None:
-        """Relays the remaining output, except what children of the process still print."""
+        """Relays the remaining output, except what the process's children still print."""
         for _ in range(_LAST_CHUNKS):
             if not self.relay():
                 break
@@ -195,6 +195,6 @@ class _Output:
         if json_logs.is_enabled():
             json_logs.relay(text, OUTPUT_LOGGER, logging.INFO, model=self._spec.model.name, instance=self._spec.number)
             return
-        with contextlib.suppress(AttributeError, OSError, ValueError):  # there is no stderr, or it is closed
+        with contextlib.suppress(AttributeError, OSError, ValueError):  # stderr is missing or closed
             sys.stderr.write(text)
             sys.stderr.flush()

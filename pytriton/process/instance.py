@@ -1,4 +1,4 @@
-"""Model instances whose inference callable a factory creates elsewhere, as users declare them."""
+"""Declarations of model instances whose inference callable a factory creates in another process."""
 
 from __future__ import annotations
 

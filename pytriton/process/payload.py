@@ -43,7 +43,7 @@ def payload_of(instance: FactoryInstance, spec: ModelSpec, number: int, place: s
         instance: The instance.
         spec: The model.
         number: The index of the instance, from 0.
-        place: Where it is sent, for the message.
+        place: Its destination, for the message.
 
     Raises:
         PyTritonBadParameterError: The factory or one of its arguments cannot be sent.
@@ -58,7 +58,7 @@ def payload_of(instance: FactoryInstance, spec: ModelSpec, number: int, place: s
 
 
 def created(payload: bytes) -> tuple[ModelSpec, Callable[..., Any]]:
-    """Calls the factory of a payload; returns the model and the inference callable, which fits it.
+    """Calls the factory of a payload; returns the model and the inference callable, after checking that they match.
 
     Raises:
         PyTritonError: The callable does not fit the model.

@@ -1,4 +1,4 @@
-"""Pickling of Python objects for another process of the same environment."""
+"""Pickles Python objects for another process of the same environment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def pickled(value: object) -> bytes:
     """Pickles an object by reference or, for functions and classes that cannot be imported, by value.
 
     Raises:
-        Exception: Something in it cannot be pickled.
+        Exception: A part of it cannot be pickled.
     """
     file = io.BytesIO()
     _Pickler(file).dump(value)

@@ -25,10 +25,10 @@ BACK_OFF = BackOff(_POLICY["first_delay_ms"] / 1000, _POLICY["max_delay_ms"] / 1
 """The pauses before restarts. The first restart in a row comes without a pause."""
 
 RESET_AFTER_S: float = _POLICY["reset_after_ms"] / 1000
-"""A process that has lived for so many seconds is restarted without a pause."""
+"""A process that has lived for this many seconds is restarted without a pause."""
 
 RESTARTING: str = _POLICY["restarting"]
-"""The reason that a model instance gets meanwhile."""
+"""The reason given to a model instance until the process has been restarted."""
 
 
 class RestartDelays:
@@ -55,7 +55,7 @@ class RestartDelays:
 
 
 class RestartLoop:
-    """Runs something in a thread, again and again, until it is closed or the first run ends before it has loaded.
+    """Runs something repeatedly in a thread, until it is closed or the first run ends without having loaded.
 
     Args:
         name: What runs, in messages: ``"worker process of model 'm' (instance 0)"``.
@@ -77,7 +77,7 @@ class RestartLoop:
         self.closing = threading.Event()
         """Set when it is no longer needed."""
         self.settled = threading.Event()
-        """Set once the first run has loaded, or has ended before."""
+        """Set once the first run has loaded, or has ended without loading."""
         self._name = name
         self._live = live
         self._on_end = on_end
@@ -89,14 +89,14 @@ class RestartLoop:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs, or will run again."""
+        """Whether it is running, or will run again."""
         return self._thread.is_alive()
 
     def join(self, timeout_s: float | None = None) -> None:
         """Waits for the end of the last run.
 
         Args:
-            timeout_s: How long to wait; None is for ever.
+            timeout_s: How long to wait; None for no limit.
         """
         self._thread.join(timeout_s)
 

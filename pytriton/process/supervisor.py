@@ -21,7 +21,7 @@ from pytriton.proxy.wire.registration import AdmissionMessage
 LOGGER = logging.getLogger(__name__)
 
 _FRESH_S = 0.2  # how long a status stays valid
-_GRACE_S = 0.5  # for a process that is to stop at once
+_GRACE_S = 0.5  # for a process that is to stop immediately
 
 _numbers = itertools.count(1)
 
@@ -50,7 +50,7 @@ class WorkerSupervisor:
         self._is_polled = False
         self._load_error = ""  # the factory's error, from the process
         self._failure = ""  # why there is no process
-        self._is_awaited = False  # by an instance, which then gets the failure; later ones wait, too
+        self._is_awaited = False  # by an instance, which then receives the failure; later ones wait, too
         self._loop = RestartLoop(
             f"worker process of {spec.name}", f"pytriton-process-{spec.model.name}", self._live, self._note_end
         )

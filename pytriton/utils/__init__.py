@@ -1,1 +1,1 @@
-"""Helpers that belong to no single part of the package."""
+"""Helpers that no single part of the package owns."""

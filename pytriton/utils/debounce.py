@@ -1,4 +1,4 @@
-"""Debouncing: what is requested again and again is done once, after the last request."""
+"""Debouncing: repeated requests lead to one call, after the last of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Debouncer:
         self._is_waiting = False
 
     def request(self) -> None:
-        """Requests a call; puts off one that was requested before."""
+        """Requests a call; postpones one that was requested before."""
         with self._lock:
             self._due = time.monotonic() + self._pause_s
             if not self._is_waiting:

@@ -20,7 +20,7 @@ def let_threads_hang_at_exit(prefix: str) -> None:
     process (``terminate called without an active exception``). Such a thread pauses instead, as since Python 3.14.
 
     Args:
-        prefix: How the names of these threads start.
+        prefix: The prefix of these threads' names.
     """
     if sys.version_info < _FIRST_THAT_HANGS:
         atexit.register(_pause_instead_of_aborting, prefix)

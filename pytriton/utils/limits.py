@@ -11,7 +11,7 @@ from pytriton.exceptions import PyTritonRuntimeError
 LOGGER = logging.getLogger(__name__)
 
 _MIN_FILES = 128
-_SPARE_FILES = 128  # for everything else that the program does
+_SPARE_FILES = 128  # for the rest of the program
 _ENOUGH_MEMORY = 8 << 30
 
 
@@ -39,7 +39,7 @@ def check_limits(shared_memory: int) -> None:
 
 
 def allow_files(count: int) -> None:
-    """Lets this process open so many more files, as far as its hard limit allows.
+    """Lets this process open this many more files, as far as its hard limit allows.
 
     Many systems allow 1,024 unless a process asks for more.
     """
@@ -55,7 +55,7 @@ def allow_files(count: int) -> None:
     needed = lowest_free + count + _SPARE_FILES
     if needed <= soft:
         return
-    limit = 2 * needed  # so that it is seldom raised
+    limit = 2 * needed  # doubled, so that it is rarely raised
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
     if hard != resource.RLIM_INFINITY and needed > hard:
         LOGGER.warning("This process may open %d files (`ulimit -Hn`), and its models may need %d.", hard, needed)

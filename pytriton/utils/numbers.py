@@ -1,4 +1,4 @@
-"""Checks of numbers that users give, among which a bool does not count."""
+"""Checks of numbers that users pass; a bool is not a number."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
 
 
 def clean_up_when_killed(clean_up: Callable[[], None]) -> None:
-    """Has a function called before SIGTERM or SIGHUP ends this process, where they have their default action.
+    """Calls a function before SIGTERM or SIGHUP ends this process, if they have their default action.
 
     Only the main thread can arrange that; elsewhere, nothing happens.
     """
@@ -76,13 +76,13 @@ def forget_clean_up(clean_up: Callable[[], None]) -> None:
 
 def _clean_up(number: int, _: FrameType | None) -> None:
     for each in _FATAL_SIGNALS:
-        signal.signal(each, signal.SIG_IGN)  # a second signal waits for the end of this
+        signal.signal(each, signal.SIG_IGN)  # a second signal must not interrupt this
     for clean_up in list(_clean_ups):
         with contextlib.suppress(Exception):
             clean_up()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
-    os._exit(128 + number)  # the first process of a container survives its own signals
+    os._exit(128 + number)  # PID 1 of a container ignores signals that it sends itself
 
 
 def _restore_in_child() -> None:

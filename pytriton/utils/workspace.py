@@ -24,8 +24,8 @@ LOGGER = logging.getLogger(__name__)
 PYTRITON_HOME = "PYTRITON_HOME"
 
 _TEMPORARY_PREFIX = "pytriton-"
-# Lists what to keep when the folder is cleaned. The folder is locked (flock) for as long as its owner lives, so that
-# what a killed process left behind can be distinguished from what is in use.
+# Lists what to keep when the folder is cleaned. The folder is locked (flock) for as long as its owner lives, which
+# distinguishes the remains of a killed process from a folder in use.
 _OWNER_FILE = ".pytriton-owner"
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _SWEEP_TIMEOUT_S = 1.0
@@ -44,7 +44,7 @@ class Workspace:
     when the process ends. The next workspace in the same place removes what a killed process left behind.
 
     Args:
-        workspace_path: The folder. If it does not exist, it is created, readable by its owner alone, and removed at the
+        workspace_path: The folder. If it does not exist, it is created, readable by its owner only, and removed at the
             end. By default, a folder ``pytriton-…`` is created in the folder that the environment variable
             ``PYTRITON_HOME`` names, or else in the system's folder for temporary files (``TMPDIR``), unless that path
             is too long for sockets.
@@ -77,7 +77,7 @@ class Workspace:
         return self._path
 
     def create(self) -> None:
-        """Creates the folder and starts to use it, as `__init__` does; nothing happens while it is in use.
+        """Creates the folder and starts to use it, as `__init__` does; does nothing while it is in use.
 
         Raises:
             PyTritonWorkspaceError: The path is not a folder, or another PyTriton uses it.
@@ -106,7 +106,7 @@ class Workspace:
         return not self.exists() or all(entry.name == _OWNER_FILE for entry in self._path.iterdir())
 
     def clean(self) -> None:
-        """Removes the files of this use, and the folder itself if it was created for it.
+        """Removes the files that were added since `create`, and the folder itself if it was created then.
 
         Warns:
             CleanupWarning: Something could not be removed.
@@ -125,7 +125,7 @@ def sweep(folder: pathlib.Path) -> None:
     with contextlib.suppress(OSError):
         lock = os.open(folder, _FOLDER_FLAGS | os.O_NOFOLLOW)
         try:
-            # Another user's record may be a pipe, for example, of which a read never ends.
+            # Another user's record may be a pipe, for example, and reading it would block.
             if os.fstat(lock).st_uid != os.getuid():
                 return
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -201,7 +201,7 @@ def _make_folder(path: pathlib.Path) -> bool:
 def _take(folder: pathlib.Path, made: bool) -> tuple[int, list[str], bool]:
     """Locks the folder, removes what a killed owner left, and records the new owner.
 
-    Returns the descriptor that holds the lock, the names that are to stay, and whether the folder itself is to go.
+    Returns the descriptor that holds the lock, the names to keep, and whether to remove the folder itself.
     """
     lock = os.open(folder, _FOLDER_FLAGS)
     try:
@@ -229,7 +229,7 @@ def _locked(lock: int, folder: pathlib.Path) -> bool:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
         except BlockingIOError:
-            # Without a record it is no owner that holds the lock, but the sweep of another process, and not for long.
+            # Without a record, the lock is held not by an owner but, briefly, by the sweep of another process.
             if _read_record(folder) is not None or time.monotonic() > deadline:
                 raise _in_use(folder) from None
             time.sleep(0.001)
@@ -253,7 +253,7 @@ def _read_record(folder: pathlib.Path) -> tuple[list[str], bool] | None:
 
 
 def _release(folder: pathlib.Path, lock: int, kept: list[str], made: bool, pid: int) -> None:
-    if os.getpid() != pid:  # a forked child has the object too, but not the folder
+    if os.getpid() != pid:  # a forked child has the object, but does not own the folder
         return
     try:
         _remove(folder, kept, made)
