@@ -1,4 +1,4 @@
-"""Models from type hints: what a function takes and returns, read off its annotations."""
+"""Models from type hints: inputs and outputs, read from a function's annotations."""
 
 from __future__ import annotations
 

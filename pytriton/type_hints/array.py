@@ -11,7 +11,7 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.datatypes import datatype_of
 
 BATCH = "batch"
-"""The name of a first dimension over which Triton gathers requests."""
+"""The name of the first dimension of arrays that Triton batches."""
 
 _TORCH, _JAX = "torch", "jax"
 _VARIADIC = ("...", "*")
@@ -19,12 +19,12 @@ _MODIFIERS = "#?_"
 
 
 class ArrayHint(NamedTuple):
-    """What a type hint says of an array.
+    """The array that a type hint describes.
 
     Attributes:
-        dtype: The type of its elements; None if the hint does not say.
-        shape: Its dimensions without the batch; -1 where one varies.
-        batched: Whether the first dimension is the batch; None if the hint does not say.
+        dtype: The type of its elements; None if the hint leaves it open.
+        shape: Its dimensions without the batch; -1 for a variable one.
+        batched: Whether the first dimension is the batch; None if the hint leaves it open.
         kind: The class of the array.
     """
 
@@ -35,7 +35,7 @@ class ArrayHint(NamedTuple):
 
 
 def array_hint(hint: Any) -> ArrayHint | None:
-    """Reads the type hint of an array; None if it is none.
+    """Reads the type hint of an array; None if it is not one.
 
     Raises:
         PyTritonBadParameterError: It leaves the dtype or the number of dimensions open.
@@ -62,7 +62,7 @@ def is_array_type(hint: Any) -> bool:
 
 
 def library_of(kind: type) -> str | None:
-    """Returns the library that a class of arrays is of, ``torch`` or ``jax``; None if it is of neither."""
+    """Returns the library that a class of arrays belongs to, ``torch`` or ``jax``; None for any other."""
     library, name = kind.__module__.partition(".")[0], kind.__name__
     return library if (library, name) in ((_TORCH, "Tensor"), (_JAX, "Array"), (_JAX, "ArrayImpl")) else None
 
@@ -72,12 +72,12 @@ def _name(kind: Any) -> str:
 
 
 def _of_jaxtyping(hint: Any) -> ArrayHint:
-    # `dim_str` and `dtypes` are what jaxtyping documents of its types; how it keeps dimensions is its own.
+    # jaxtyping documents only `dim_str` and `dtypes` of its types; its representation of dimensions is private.
     written = hint.__name__
     kind = hint.array_type
     if kind is not np.ndarray and not (isinstance(kind, type) and library_of(kind)):
         raise PyTritonBadParameterError(
-            f"is {written}, an array of a class that requests cannot become; write np.ndarray or torch.Tensor in it."
+            f"is {written}, a class of arrays that is not supported; use np.ndarray or torch.Tensor in it."
         )
     dimensions = hint.dim_str.split()
     batched = bool(dimensions) and _without_modifiers(dimensions[0]) == BATCH

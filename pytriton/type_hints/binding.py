@@ -1,4 +1,4 @@
-"""What `Triton.bind` is given, resolved to a name and a definition."""
+"""Resolves the arguments of `Triton.bind` to a name and a definition."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def resolve(
     outputs: Sequence[Tensor] | None,
     config: ModelConfig | None,
 ) -> tuple[str, ModelDefinition]:
-    """Returns the model's name, and its definition, for which type hints are read where tensors are not given.
+    """Returns the model's name and definition; tensors that are not given are read from type hints.
 
     Args:
-        model_name: The name; or the function, of which the model then has its name.
+        model_name: The name; or the function, whose name the model then has.
         infer_func: The function, functions or definition.
-        inputs: In place of those of the definition or the type hints.
-        outputs: In place of those of the definition or the type hints.
-        config: In place of that of the definition.
+        inputs: Replace those of the definition or the type hints.
+        outputs: Replace those of the definition or the type hints.
+        config: Replaces that of the definition.
 
     Raises:
         PyTritonBadParameterError: The function is missing, or its tensors are neither given nor in its type hints.
@@ -73,7 +73,7 @@ def _checked(
     if callable(infer_func) or isinstance(infer_func, FactoryInstance):
         return infer_func
     if not isinstance(infer_func, Iterable) or isinstance(infer_func, str | bytes | Mapping | Iterator):
-        called = isinstance(infer_func, Awaitable | Mapping | Iterator)  # what a function returns
+        called = isinstance(infer_func, Awaitable | Mapping | Iterator)  # the result of a call
         raise PyTritonBadParameterError(
             f"{where}: infer_func is {infer_func!r:.200}, which is not callable; pass a function"
             f"{' itself, without calling it' if called else ''}, or a list with one for each instance."
@@ -97,7 +97,7 @@ def _checked(
 
 
 def _without_one(inputs: object, outputs: object) -> str:
-    """Returns the beginning of a sentence that says that only inputs or only outputs are given."""
+    """Returns the beginning of an error message if only inputs or only outputs are given."""
     if (inputs is None) == (outputs is None):
         return ""
     missing, given = ("inputs", "outputs") if inputs is None else ("outputs", "inputs")
@@ -107,7 +107,7 @@ def _without_one(inputs: object, outputs: object) -> str:
 def _decorated_config(
     infer_func: InferenceSource | Sequence[InferenceSource], config: ModelConfig | None, where: str
 ) -> ModelConfig | None:
-    """Returns the settings, or those that the decorators of the first instance's function were given."""
+    """Returns the given settings, or else those passed to the decorators of the first instance's function."""
     first = infer_func[0] if isinstance(infer_func, Sequence) else infer_func
     settings = settings_of(first) if callable(first) else {}
     if not config:

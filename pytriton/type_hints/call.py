@@ -1,4 +1,4 @@
-"""Calls of a function with type hints, with arrays from the server and for it."""
+"""Calls functions with type hints: converts arrays to their arguments, and their results to arrays."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pytriton.type_hints.value import ValueHint
 
 
 class Call:
-    """How a function is called: with arguments made of arrays, and arrays made of its results.
+    """Calls a function: converts arrays to its arguments, and its results to arrays.
 
     Args:
         function: The function.
         name: Its name.
         arguments: The hints of its arguments.
         result: The hint of its result.
-        defaults: Arguments for inputs that a request leaves out, where the function has no default of its own.
-        context: The argument that takes the `TritonContext`; None if there is none.
+        defaults: Arguments for inputs that a request omits, if the function itself has no default.
+        context: The name of the argument for the `TritonContext`; None if there is none.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Call:
         self._context = None if context == TRITON_CONTEXT_FIELD_NAME else context
 
     def function(self) -> Callable[..., Any]:
-        """Returns a function that takes arrays and returns arrays: the function itself if it does so already."""
+        """Returns a function from arrays to arrays: the function itself if it is one already."""
         kind = callable_kind(self._function)
         converts = self._decoders or self._encoders or self._named or self._defaults or self._context
         if not converts and kind.yields == self._streams:
@@ -57,7 +57,7 @@ class Call:
             made = self._coroutine() if kind.is_async else self._plain()
         functools.update_wrapper(made, self._function)
         made.__name__ = made.__qualname__ = self._name
-        if hasattr(self._function, "close"):  # of a process instance's object
+        if hasattr(self._function, "close"):  # the object of a process instance has one
             made.close = self._function.close  # type: ignore[attr-defined]
         return made
 

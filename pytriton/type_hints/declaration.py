@@ -17,7 +17,7 @@ _ATTRIBUTE = "__pytriton_model__"
 
 
 class Binder(Protocol):
-    """What binds models: a `pytriton.triton.Triton`."""
+    """Binds models: the part of `pytriton.triton.Triton` that is used here."""
 
     def bind(self, model_name: str, infer_func: ModelDefinition, *, model_version: int, strict: bool) -> None:
         """Binds a model."""
@@ -82,7 +82,7 @@ def model(
         strict: Check the shapes of outputs against the type hints.
 
     Raises:
-        PyTritonBadParameterError: A type hint is missing, or stands for no tensor.
+        PyTritonBadParameterError: A type hint is missing, or does not describe a tensor.
         PyTritonModelConfigError: The settings contradict the type hints.
 
     Examples:
@@ -113,7 +113,7 @@ def declare(
     model_version: int = 1,
     strict: bool = False,
 ) -> DeclaredModel:
-    """Makes a model of a function; arguments and errors are those of `model`."""
+    """Declares a function as a model; arguments and errors are those of `model`."""
     if not callable(function):
         raise PyTritonBadParameterError(
             f"@model was given {function!r:.200}, which is not a function; put it above one, and write its settings by "
@@ -126,13 +126,13 @@ def declare(
 
 
 def declared_models(namespace: Mapping[str, Any]) -> list[DeclaredModel]:
-    """Returns the models that are declared by functions among some names, such as those of a module."""
+    """Returns the declared models among the objects of a namespace, such as a module's."""
     found = (getattr(each, _ATTRIBUTE, None) for each in namespace.values())
     return list({id(each): each for each in found if isinstance(each, DeclaredModel)}.values())
 
 
 def name_of(function: Any) -> str:
-    """Returns the name of a model that has none but its function's.
+    """Returns the name of a function, to name its model.
 
     Raises:
         PyTritonBadParameterError: The function has none.
@@ -147,7 +147,7 @@ def name_of(function: Any) -> str:
 
 
 def label_of(function: Any) -> str:
-    """Returns how messages name something callable, whatever stands around it."""
+    """Returns how messages refer to a callable, ignoring wrappers around it."""
     name = getattr(function, "__name__", None)
     if name == "<lambda>":
         return "a lambda"

@@ -1,4 +1,4 @@
-"""Functions with type hints, made inference callables."""
+"""Converts functions with type hints to inference callables."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class FunctionHints(NamedTuple):
-    """What the type hints of a function say.
+    """The inputs and outputs that a function's type hints describe.
 
     Attributes:
-        label: How messages name the function.
+        label: How messages refer to the function.
         arguments: Its inputs by name.
         result: Its outputs.
-        context: The name of the argument that takes the `TritonContext`; None if it takes none.
+        context: The name of the argument for the `TritonContext`; None if there is none.
     """
 
     label: str
@@ -63,15 +63,15 @@ class FunctionHints(NamedTuple):
         """Whether arrays have the batch as their first dimension.
 
         Raises:
-            PyTritonBadParameterError: Some have it, and others cannot.
+            PyTritonBadParameterError: Some have it and others do not.
         """
         values = self.arguments | {f"result {name!r}": value for name, value in self.result.values.items()}
         with_batch = [name for name, value in values.items() if value.batched]
         without = [name for name, value in values.items() if value.batched is False]
         if with_batch and without:
             raise PyTritonBadParameterError(
-                f"{self.label}: {_quoted(with_batch[0])} has {BATCH!r} as its first dimension, and "
-                f"{_quoted(without[0])} has not; a batch has a row for each sample in every input and output."
+                f"{self.label}: {_quoted(with_batch[0])} has {BATCH!r} as its first dimension, but "
+                f"{_quoted(without[0])} does not; a batch has a row for each sample in every input and output."
             )
         return bool(with_batch)
 
@@ -84,22 +84,22 @@ def define(
     config: ModelConfig | None = None,
     max_batch_size: int | None = None,
 ) -> ModelDefinition:
-    """Makes a model of a function with type hints.
+    """Defines a model by a function with type hints.
 
     If a first dimension is named ``batch``, the function is called once per batch (`batch`), otherwise once per request
     (`sample`). Arguments that have a default or may be None are optional inputs. Iterators declare streams. A function
-    that has one of the decorators keeps its way of being called.
+    with one of the decorators is called as that decorator specifies.
 
     Args:
         source: A function, a method, an object with ``__call__``, or a `ProcessInstance` whose factory is such a class;
             or a list with one for each instance.
-        inputs: In place of those that the type hints say.
-        outputs: In place of those that the type hints say.
-        config: Settings; whether the model batches and is decoupled, the type hints say.
-        max_batch_size: In place of that of ``config``.
+        inputs: Replace those of the type hints.
+        outputs: Replace those of the type hints.
+        config: Settings; whether the model batches and is decoupled follows from the type hints.
+        max_batch_size: Replaces that of ``config``.
 
     Raises:
-        PyTritonBadParameterError: A type hint is missing, or stands for no tensor.
+        PyTritonBadParameterError: A type hint is missing, or does not describe a tensor.
         PyTritonModelConfigError: The settings contradict the type hints.
 
     Examples:
@@ -154,7 +154,7 @@ def function_hints(function: Callable[..., Any], namespace: Namespace) -> Functi
         namespace: Names for annotations besides those of the function's module.
 
     Raises:
-        PyTritonBadParameterError: A type hint is missing, or stands for no tensor.
+        PyTritonBadParameterError: A type hint is missing, or does not describe a tensor.
     """
     label = f"Function {_name_of(function)!r}"
     if inspect.isclass(function):
@@ -172,7 +172,7 @@ def function_hints(function: Callable[..., Any], namespace: Namespace) -> Functi
             arguments[parameter.name] = _argument(label, parameter, annotations)
     if "return" not in annotations:
         raise PyTritonBadParameterError(
-            f"{label} does not say what it returns; {ADVICE}, or a TypedDict, a dataclass or a NamedTuple of these; or "
+            f"{label} has no type hint for its result; {ADVICE}, or a TypedDict, dataclass or NamedTuple of these; or "
             "pass inputs=[Tensor(...)] and outputs=[Tensor(...)]."
         )
     try:
@@ -188,7 +188,7 @@ def _argument(label: str, parameter: inspect.Parameter, annotations: Mapping[str
     if parameter.kind in _VARIADIC:
         raise PyTritonBadParameterError(f"{where} takes any number of values; name each input.")
     if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-        raise PyTritonBadParameterError(f"{where} cannot be given by its name; remove the '/' behind it.")
+        raise PyTritonBadParameterError(f"{where} cannot be passed by name; remove the '/' after it.")
     if parameter.name not in annotations:
         if parameter.name == "self":
             raise PyTritonBadParameterError(f"{where}: bind the method of an object, not that of the class.")
@@ -201,7 +201,7 @@ def _argument(label: str, parameter: inspect.Parameter, annotations: Mapping[str
         raise PyTritonBadParameterError(f"{where} {error.message}") from error
     if value.tensor.name not in (None, parameter.name):
         raise PyTritonBadParameterError(
-            f"{where} has a Tensor with the name {value.tensor.name!r}; give both one name, or leave the Tensor's out."
+            f"{where} has a Tensor with the name {value.tensor.name!r}; give both one name, or omit the Tensor's."
         )
     return value._replace(optional=value.optional or parameter.default is not parameter.empty)
 
@@ -237,7 +237,7 @@ def _infer_func(function: Callable[..., Any], hints: FunctionHints) -> tuple[boo
 
 
 def _decorated(function: Callable[..., Any], hints: FunctionHints) -> tuple[bool, Callable[..., Any]]:
-    """Returns what `_infer_func` does, for a function that is called with requests by its own decorators."""
+    """Returns the same as `_infer_func`, for a function with decorators, which call it with requests."""
     batched = "batch" in decorators_of(function)
     for name, value in itertools.chain(hints.arguments.items(), hints.result.values.items()):
         if value.decode is not None or value.encode is not None:
@@ -265,7 +265,7 @@ def _create(
 
 
 def _product_of(instance: FactoryInstance, namespace: Namespace) -> Callable[..., Any]:
-    """Returns an unbound ``__call__`` that has the type hints of what the factory of a process creates."""
+    """Returns an unbound ``__call__`` with the type hints of the object that the factory of a process creates."""
     factory = instance.factory
     product = factory if inspect.isclass(factory) else resolved(_annotated(factory), namespace).get("return")
     call = getattr(product, "__call__", None) if inspect.isclass(product) else None  # noqa: B004
@@ -291,7 +291,7 @@ def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _annotated(function: Any) -> Any:
-    """Returns the function that has the annotations, and whose code runs."""
+    """Returns the function that has the annotations and whose code runs."""
     while True:
         function = inspect.unwrap(function)
         if isinstance(function, functools.partial):
@@ -310,7 +310,7 @@ def _name_of(function: Any) -> str:
 
 
 def _config(hinted: ModelConfig, config: ModelConfig | None, max_batch_size: int | None) -> ModelConfig:
-    """Returns the settings, with what the type hints say."""
+    """Returns the settings, completed from the type hints."""
     check_instance("config", config, ModelConfig)
     given = config or ModelConfig()
     size = given.max_batch_size if max_batch_size is None else max_batch_size

@@ -1,4 +1,4 @@
-"""Where the names in annotations are looked up."""
+"""Looks up the names in annotations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PACKAGE = __name__.partition(".")[0]
 def calling_namespace() -> dict[str, Any]:
     """Returns the local names of the code that called this package, and of its callers within the same module.
 
-    Annotations that are strings (``from __future__ import annotations``) may name types of a function's own.
+    Annotations that are strings (``from __future__ import annotations``) may name a function's local types.
     """
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] == _PACKAGE:
@@ -31,7 +31,7 @@ def calling_namespace() -> dict[str, Any]:
 
 
 def without_alias(hint: Any) -> Any:
-    """Returns the type that ``type Name = ...`` stands for, as NumPy's newer ``NDArray``; another type as it is."""
+    """Returns the type behind an alias ``type Name = ...``, such as NumPy's newer ``NDArray``; others unchanged."""
     while (value := getattr(typing.get_origin(hint) or hint, "__value__", None)) is not None:
         arguments = typing.get_args(hint)
         hint = value[arguments] if arguments else value
@@ -46,7 +46,7 @@ def resolved(annotated: Any, namespace: Namespace) -> dict[str, Any]:
         namespace: Names besides those of its module.
 
     Raises:
-        PyTritonBadParameterError: An annotation names what is not there; the message is the end of a sentence.
+        PyTritonBadParameterError: An annotation names something undefined; the message is the end of a sentence.
     """
     try:
         return typing.get_type_hints(annotated, localns=dict(namespace), include_extras=True)

@@ -12,7 +12,7 @@ from pytriton.type_hints.array import library_of
 
 
 class Codec(NamedTuple):
-    """Converts a value from an array of a request, and to an array of a response."""
+    """Converts an array of a request to a value, and a value to an array of a response."""
 
     decode: Callable[[Any], Any]
     encode: Callable[[Any], Any]
@@ -46,7 +46,7 @@ def array_codec(kind: Any) -> Codec | None:
 
 
 class _Numbers:
-    """Makes an array of a number, or of lists of them, unless that changes a value."""
+    """Converts a number, or nested lists of numbers, to an array, unless that changes a value."""
 
     def __init__(self, dtype: np.dtype[Any], single: bool, rank: int, shape: tuple[int, ...]) -> None:
         self._dtype, self._single, self._rank, self._shape = dtype, single, rank, shape
@@ -66,7 +66,7 @@ class _Numbers:
 
 
 class _Texts:
-    """Makes an array of a text, or of lists of them."""
+    """Converts a text, or nested lists of texts, to an array."""
 
     def __init__(self, kind: type[str] | type[bytes], single: bool, rank: int, shape: tuple[int, ...]) -> None:
         self._kind, self._single, self._rank, self._shape = kind, single, rank, shape
@@ -124,7 +124,7 @@ def _text(value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        raise PyTritonValidationError(f"is no text in UTF-8: {error}") from error
+        raise PyTritonValidationError(f"is not UTF-8 text: {error}") from error
 
 
 def _to_torch(array: Any) -> Any:

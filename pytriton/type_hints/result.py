@@ -1,4 +1,4 @@
-"""The type hint of what a function returns: one value, or several with names."""
+"""The type hint of a function's result: one value, or several with names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _QUALIFIERS = ("Required", "NotRequired", "ReadOnly")
 
 
 class ResultHint(NamedTuple):
-    """What a type hint says of a function's result.
+    """The result that a type hint describes.
 
     Attributes:
         values: The outputs by name.
@@ -51,7 +51,7 @@ def result_hint(hint: Any, namespace: Namespace) -> ResultHint:
         namespace: Where names in the annotations of its fields are looked up, if it has fields.
 
     Raises:
-        PyTritonBadParameterError: It stands for no tensors; the message is the end of a sentence.
+        PyTritonBadParameterError: It does not describe tensors; the message is the end of a sentence.
 
     Examples:
         >>> list(result_hint(str, {}).values)
@@ -60,7 +60,7 @@ def result_hint(hint: Any, namespace: Namespace) -> ResultHint:
     hint = without_alias(hint)
     if any(hint is each for each in _STREAMS) or (typing.get_origin(hint) in _STREAMS and not typing.get_args(hint)):
         name = shown(hint)
-        raise PyTritonBadParameterError(f"is {name}, which does not say of what; write {name}[str], for example.")
+        raise PyTritonBadParameterError(f"is {name}, without the type of its items; write {name}[str], for example.")
     if typing.get_origin(hint) in _STREAMS:
         return _result(typing.get_args(hint)[0], namespace)._replace(streams=True)
     return _result(hint, namespace)

@@ -1,4 +1,4 @@
-"""The type hint of one value, an argument or an output, and the tensor that it stands for."""
+"""The type hint of one value, an argument or an output, and the tensor that it describes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ADVICE = (
     'write a type of jaxtyping such as Float32[np.ndarray, "batch n"], NDArray[np.float32], '
     "Annotated[np.ndarray, Tensor(shape=(-1,), dtype=np.float32)], or str, bytes, float, int, bool or list[str]"
 )
-"""What would do."""
+"""The type hints to use instead, for error messages."""
 
 _SCALARS: dict[Any, Any] = {str: bytes, bytes: bytes, bool: np.bool_, int: np.int64, float: np.float64}
 _LISTS = (list, collections.abc.Sequence)
@@ -31,7 +31,7 @@ Encode = Callable[[Any], Any]
 
 
 class ValueHint(NamedTuple):
-    """What a type hint says of a value.
+    """The value that a type hint describes.
 
     Attributes:
         tensor: The tensor, without a name unless the hint has one.
@@ -55,7 +55,7 @@ def value_hint(hint: Any) -> ValueHint:
         hint: The type, resolved: no string.
 
     Raises:
-        PyTritonBadParameterError: It is none that stands for a tensor; the message is the end of a sentence.
+        PyTritonBadParameterError: It does not describe a tensor; the message is the end of a sentence.
 
     Examples:
         >>> value_hint(list[str]).tensor
@@ -76,16 +76,16 @@ def value_hint(hint: Any) -> ValueHint:
     scalar, rank = _element(hint)
     if rank > 0 or scalar in _SCALARS or _is_numpy_scalar(scalar):
         return _of_python(scalar, (-1,) * rank or (1,), rank)
-    raise PyTritonBadParameterError(f"has the type hint {shown(hint)}, which stands for no tensor; {ADVICE}.")
+    raise PyTritonBadParameterError(f"has the type hint {shown(hint)}, which does not describe a tensor; {ADVICE}.")
 
 
 def shown(hint: Any) -> str:
-    """Returns a type as one writes it."""
+    """Returns a type as it is written in code."""
     return hint.__name__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint).replace("typing.", "")
 
 
 def _without_none(hint: Any) -> Any:
-    """Returns ``T`` of ``Optional[T]``; None if the hint is no such type."""
+    """Returns ``T`` of ``Optional[T]``; None for any other hint."""
     if typing.get_origin(hint) not in (typing.Union, types.UnionType):
         return None
     left = [each for each in typing.get_args(hint) if each is not type(None)]
@@ -101,7 +101,7 @@ def _declared_tensor(hint: Any) -> Tensor | None:
 
 
 def _with_tensor(kind: Any, tensor: Tensor) -> ValueHint:
-    """Returns the hint for ``Annotated[kind, tensor]``: the tensor counts, and the kind says what the value is."""
+    """Returns the hint for ``Annotated[kind, tensor]``: the tensor is declared; the kind is the value's type."""
     inner = _without_none(kind)
     if inner is not None:
         return _with_tensor(inner, tensor)._replace(optional=True)
@@ -147,13 +147,13 @@ def _of_python(scalar: Any, shape: tuple[int, ...], rank: int) -> ValueHint:
 
 
 def _element(hint: Any) -> tuple[Any, int]:
-    """Returns the innermost type of nested lists, and how many lists there are; ``list[int]`` has one."""
+    """Returns the innermost type of nested lists, and the depth of nesting: 1 for ``list[int]``."""
     rank = 0
     while typing.get_origin(hint) in _LISTS:
         (hint,) = typing.get_args(hint)
         rank += 1
     if rank and not (hint in _SCALARS or _is_numpy_scalar(hint)):
-        raise PyTritonBadParameterError(f"is a list of {shown(hint)}, which is no tensor; {ADVICE}.")
+        raise PyTritonBadParameterError(f"is a list of {shown(hint)}, which is not a tensor; {ADVICE}.")
     return hint, rank
 
 

@@ -142,7 +142,7 @@ def test_processes(triton):
 
 
 def test_text_that_is_none_is_refused(triton):
-    with pytest.raises(PyTritonClientInvalidRequestError, match="input 'text' is no text in UTF-8"):
+    with pytest.raises(PyTritonClientInvalidRequestError, match="input 'text' is not UTF-8 text"):
         asked(triton, "classify", np.array([b"\xff"], object))
 
 

@@ -336,22 +336,22 @@ class Method:
     ("function", "message"),
     [
         (no_hint, r"Function 'no_hint': argument 'x' has no type hint; write .*Float32.*list\[str\]; or pass inputs="),
-        (no_result, "Function 'no_result' does not say what it returns; write .*TypedDict.*outputs="),
+        (no_result, "Function 'no_result' has no type hint for its result; write .*TypedDict.*outputs="),
         (
             a_stream_of_anything,
-            r"its result is Iterator, which does not say of what; write Iterator\[str\], for example",
+            r"its result is Iterator, without the type of its items; write Iterator\[str\], for example",
         ),
         (Method, r"Function 'Method' is a class; pass an object of it, such as Method\(\)"),
         (none, "its result is None; a model has at least one output"),
         (a_tuple, "its result has the type hint tuple.*write a TypedDict, a dataclass or a NamedTuple"),
         (any_number, "argument 'x' takes any number of values; name each input"),
         (keywords, "argument 'x' takes any number of values; name each input"),
-        (positional, "argument 'x' cannot be given by its name; remove the '/' behind it"),
+        (positional, "argument 'x' cannot be passed by name; remove the '/' after it"),
         (unknown, "Function 'unknown' has annotations that name 'Nothing', which is not defined"),
         (broken, "has annotations that cannot be read: AttributeError"),
         (unsure, r"its result has the type hint .*; every response has all outputs"),
-        (mixed, "argument 'x' has 'batch' as its first dimension, and argument 'k' has not"),
-        (mixed_result, "argument 'x' has 'batch' as its first dimension, and result 'output' has not"),
+        (mixed, "argument 'x' has 'batch' as its first dimension, but argument 'k' does not"),
+        (mixed_result, "argument 'x' has 'batch' as its first dimension, but result 'output' does not"),
         (no_stream, r"yields its results, so it returns Iterator\[...\]; write that"),
         (other_name, "argument 'x' has a Tensor with the name 'y'; give both one name"),
         (Method.method, "argument 'self': bind the method of an object"),
@@ -381,7 +381,7 @@ def test_wrong_values_name_the_input_or_the_output():
 
     (refused,) = define(classify).infer_func([{"label": np.array([b"\xff"], object)}])
     assert isinstance(refused, PyTritonInvalidRequestError)
-    assert "input 'label' is no text in UTF-8" in refused.message
+    assert "input 'label' is not UTF-8 text" in refused.message
     with pytest.raises(PyTritonValidationError, match="output 'label' is 1, and not str"):
         called(classify, {"label": text("a")})
     with pytest.raises(PyTritonValidationError, match="classify returned no 'score'"):

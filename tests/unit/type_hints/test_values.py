@@ -112,12 +112,12 @@ def test_dimensions_of_jaxtyping(dimensions, shape, batched):
         (jaxtyping.Complex64[np.ndarray, "n"], "of a dtype that Triton does not have"),
         (jaxtyping.Float32[np.ndarray, "..."], "any number of dimensions.*name each"),
         (jaxtyping.Float32[np.ndarray, "*rest n"], r"any number of dimensions \('\*rest'\)"),
-        (jaxtyping.Float32[memoryview, "n"], r"write np.ndarray or torch.Tensor"),
+        (jaxtyping.Float32[memoryview, "n"], r"use np.ndarray or torch.Tensor"),
         (np.ndarray, r"without dtype and dimensions; write Float32\[np.ndarray"),
         (NDArray[Any], r"any dtype.*NDArray\[np.float32\]"),
-        (dict, r"dict, which stands for no tensor; write .*jaxtyping.*NDArray.*Annotated.*list\[str\]"),
-        (complex, "stands for no tensor"),
-        (list[dict], "is a list of dict, which is no tensor"),
+        (dict, r"dict, which does not describe a tensor; write .*jaxtyping.*NDArray.*Annotated.*list\[str\]"),
+        (complex, "does not describe a tensor"),
+        (list[dict], "is a list of dict, which is not a tensor"),
         (int | str, "a choice of several types"),
         (Annotated[str, tensor((1,), np.float32)], "is str, but its Tensor has the dtype FP32"),
         (Annotated[str, tensor((2,), bytes)], r"is one str, but its Tensor has the shape \(2,\)"),
@@ -182,7 +182,7 @@ def test_results_of_other_types_are_refused(hint, value, message):
 
 def test_bytes_that_are_no_text_are_refused():
     hint = value_hint(str)
-    with pytest.raises(PyTritonValidationError, match="no text in UTF-8"):
+    with pytest.raises(PyTritonValidationError, match="not UTF-8 text"):
         hint.decode(np.array([b"\xff"], object))
 
 
