@@ -12,7 +12,7 @@ def check_instance(what: str, value: object, kind: type) -> None:
     """Checks that an argument is None, or an object of a class.
 
     Args:
-        what: The argument, as it stands in the message.
+        what: The argument, as the message names it.
         value: Its value.
         kind: The class.
 
@@ -34,7 +34,7 @@ def check_path(what: str, value: object) -> None:
     """Checks that an argument is None, or a path.
 
     Args:
-        what: The argument, as it stands in the message.
+        what: The argument, as the message names it.
         value: Its value.
 
     Raises:

@@ -55,10 +55,10 @@ class QueuePolicy:
 
     Args:
         timeout_action: What happens to a request after its timeout.
-        default_timeout_microseconds: Timeout of a request without one of its own, in microseconds in the queue; 0 is
+        default_timeout_microseconds: Timeout of a request without one of its own, in microseconds in the queue; 0 for
             none.
         allow_timeout_override: A request may set a timeout shorter than the default.
-        max_queue_size: The number of requests that may wait; further ones are refused as unavailable. 0 is no limit.
+        max_queue_size: The number of requests that may wait; further ones are refused as unavailable. 0 for no limit.
 
     Raises:
         PyTritonBadParameterError: A field has an invalid value.
@@ -91,10 +91,10 @@ class DynamicBatcher:
 
     Args:
         max_queue_delay_microseconds: How long a request may wait for others to fill its batch, in microseconds.
-        preferred_batch_size: Batch sizes that are sent off at once; none is preferred by default.
-        preserve_ordering: Responses leave in the order in which requests came. Triton from 2.61 on keeps the order of
-            each instance's requests alone, so a model whose order counts needs a single instance there.
-        priority_levels: How many priorities there are, 1 being the highest; 0 is a queue without priorities.
+        preferred_batch_size: Batch sizes that are executed without further delay; none by default.
+        preserve_ordering: Responses are sent in the order in which requests arrived. From 2.61 on, Triton only
+            preserves the order within each instance, so a model that needs a total order must have a single instance.
+        priority_levels: Number of priorities, 1 being the highest; 0 for a queue without priorities.
         default_priority_level: Priority of a request without one of its own; from 1 to `priority_levels`.
         default_queue_policy: Policy of every queue without one of its own.
         priority_queue_policy: Policies by priority level, from 1 to `priority_levels`.
@@ -141,7 +141,7 @@ class DynamicBatcher:
         """The sizes in `preferred_batch_size`; none if it is None.
 
         Raises:
-            PyTritonBadParameterError: It is no list.
+            PyTritonBadParameterError: It is not a list.
         """
         sizes = self.preferred_batch_size
         if sizes is None:
@@ -210,10 +210,10 @@ class WarmupInput:
         zero_data: The input is all zeros; empty strings where the input is ``BYTES``.
         random_data: The input is random: integers of any value, floating-point numbers from 0 up to 1, and empty
             strings where the input is ``BYTES``.
-        input_data_file: Path of a file, read by ``bind``. Either `numpy.save` has written it: an array of `shape`, or
-            several along a first dimension. Or it has the elements as their bytes lie in memory; for ``BYTES`` each
-            element follows its length in four bytes, little-endian. Samples are repeated up to the batch size, or cut
-            to it.
+        input_data_file: Path of a file, read by ``bind``. Either it was written by `numpy.save`: an array of `shape`,
+            or several along a first dimension. Or it holds the raw bytes of the elements; for ``BYTES``, each element
+            follows its length in four bytes, little-endian. Samples are repeated up to the batch size, or truncated to
+            it.
 
     Raises:
         PyTritonBadParameterError: A field has an invalid value, or no source or more than one is set.
@@ -265,10 +265,10 @@ class ModelWarmup:
     """A request that Triton sends to a model before it reports the model ready.
 
     Args:
-        name: What Triton's log calls it.
+        name: Its name in Triton's log.
         batch_size: The number of samples in the request; 1 for a model without batching.
-        inputs: The data of each input, by name. Inputs may be left out if the callable can do without them.
-        count: How often the request is sent; 0 is once, as in Triton.
+        inputs: The data of each input, by name. Inputs that the callable does not need may be omitted.
+        count: How often the request is sent; 0 means once, as in Triton.
 
     Raises:
         PyTritonBadParameterError: A field has an invalid value.
@@ -301,10 +301,10 @@ def check_integer(what: str, value: object, low: int, high: int) -> None:
     """Checks that a setting is an integer within bounds, or a float that is one.
 
     Args:
-        what: The setting's name, as it stands in the message.
+        what: The setting's name, as the message gives it.
         value: Its value.
-        low: The least value that works.
-        high: The greatest value that works.
+        low: The minimum.
+        high: The maximum.
 
     Raises:
         PyTritonBadParameterError: It is not.
@@ -318,14 +318,14 @@ def check_integer(what: str, value: object, low: int, high: int) -> None:
 
 
 def check_switch(what: str, value: object) -> None:
-    """Checks that a setting which is on or off is not text: ``"false"`` counts as true.
+    """Checks that an on/off setting is not text: ``"false"`` would count as true.
 
     Args:
-        what: The setting's name, as it stands in the message.
+        what: The setting's name, as the message gives it.
         value: Its value.
 
     Raises:
-        PyTritonBadParameterError: It is.
+        PyTritonBadParameterError: It is text.
     """
     if isinstance(value, (str, bytes)):
         raise PyTritonBadParameterError(f"{what} is {value!r}; use True or False.")

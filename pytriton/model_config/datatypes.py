@@ -1,4 +1,4 @@
-"""Triton's datatypes, and which NumPy dtype each of them is."""
+"""Triton's datatypes, and the NumPy dtype of each."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Datatype:
         config_name: Name in a model configuration, for example ``TYPE_FP32``.
         code: Value in the enumeration ``TRITONSERVER_DataType``.
         itemsize: Bytes of one element; 0 for ``BYTES``, whose elements vary.
-        numpy: Native NumPy dtype of an array of it: ``object`` for ``BYTES``, None for ``BF16``, which NumPy lacks
+        numpy: Native NumPy dtype of its arrays: ``object`` for ``BYTES``, None for ``BF16``, which NumPy lacks
             (see `numpy_dtype`).
     """
 
@@ -32,7 +32,7 @@ class Datatype:
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """NumPy dtype of an array of it, that of ml_dtypes for ``BF16``.
+        """NumPy dtype of its arrays, that of ml_dtypes for ``BF16``.
 
         Raises:
             PyTritonBadParameterError: It is ``BF16`` and ml_dtypes is not installed.
@@ -86,7 +86,7 @@ BYTES_KINDS = "OSUT"
 """Kinds of dtypes that are sent as BYTES; ``T`` is NumPy 2's StringDType."""
 
 _BUILTIN_TYPES = frozenset({bool, int, float, complex, bytes, str, object})
-# Abstract types such as np.integer are absent here: np.dtype() would silently make an int64 of one.
+# Without abstract types such as np.integer, which np.dtype() would silently convert to int64.
 _CONCRETE_TYPES = frozenset(np.sctypeDict.values())
 _SUPPORTED = (
     ", ".join(str(datatype.numpy) for datatype in DATATYPES if datatype not in (_BYTES, _BF16))
@@ -95,7 +95,7 @@ _SUPPORTED = (
 
 
 def datatype_of(dtype: Any) -> Datatype:
-    """Finds Triton's datatype for a dtype in any of the ways in which users write one.
+    """Finds Triton's datatype for a dtype, however the user specifies it.
 
     Args:
         dtype: A NumPy scalar type (``np.float32``), a ``np.dtype``, a name (``"float32"``, ``"S5"``, ``"FP32"``,
@@ -126,7 +126,7 @@ def datatype_of(dtype: Any) -> Datatype:
         return _BYTES
     if not numpy_dtype.isnative:
         raise PyTritonBadParameterError(
-            f"dtype {numpy_dtype.str!r} has its bytes in the order of another machine; "
+            f"dtype {numpy_dtype.str!r} has the byte order of another machine; "
             f"use {numpy_dtype.newbyteorder('=').name!r}, and convert arrays with `array.astype`."
         )
     if numpy_dtype.name == "bfloat16":
@@ -175,17 +175,17 @@ def datatype_by_name(name: str) -> Datatype:
 
 
 class _CodeByDtype(dict[np.dtype[Any], int]):
-    """Codes of the native dtypes; every other dtype is worked out when it is first asked for."""
+    """Codes of the native dtypes; those of other dtypes are computed on first use."""
 
     def __missing__(self, dtype: np.dtype[Any]) -> int:
         code = datatype_of(dtype).code
-        if dtype.kind not in "SU":  # each length is a dtype of its own: kept, they would grow without bound
+        if dtype.kind not in "SU":  # not cached: each length is a separate dtype, and their number is unbounded
             self[dtype] = code
         return code
 
 
 class _DtypeByCode(dict[int, np.dtype[Any]]):
-    """NumPy dtypes by code; that of BF16 is imported when it is first asked for."""
+    """NumPy dtypes by code; that of BF16 is imported on first use."""
 
     def __missing__(self, code: int) -> np.dtype[Any]:
         dtype = datatype_by_code(code).numpy_dtype
@@ -201,7 +201,7 @@ DTYPE_BY_CODE: dict[int, np.dtype[Any]] = _DtypeByCode({datatype.code: dtype for
 
 
 def _as_numpy(dtype: Any) -> np.dtype[Any]:
-    # Of what it does not know, np.dtype() makes a float64 (None) or an object (any class).
+    # np.dtype() converts what it does not know to float64 (None) or object (any class).
     if dtype is None or (isinstance(dtype, type) and not _is_scalar_type(dtype) and not issubclass(dtype, np.dtype)):
         raise _unsupported(dtype)
     try:
@@ -224,5 +224,5 @@ def _unsupported(dtype: Any) -> PyTritonBadParameterError:
     written = dtype.__name__ if isinstance(dtype, type) else str(dtype) or "''"
     library, _, name = written.rpartition(".")
     if library and name in _BY_ANY_NAME | _BY_NUMPY_NAME:  # such as torch.float32, or "np.float32"
-        return PyTritonBadParameterError(f"dtype {written} is not written as NumPy does; use {name!r}.")
+        return PyTritonBadParameterError(f"dtype {written} is not one of NumPy's; use {name!r}.")
     return PyTritonBadParameterError(f"dtype {written} is not one that Triton has; use one of {_SUPPORTED}.")

@@ -16,18 +16,18 @@ class ModelConfig:
     """Settings of a model: batching, queueing, streams and warm-up.
 
     Args:
-        batching: Every input and output has the batch as its first dimension, and Triton gathers requests into batches.
-        max_batch_size: The greatest number of samples in a batch. Ignored if `batching` is False.
-        batcher: How requests are gathered into batches; with None, they are not. Ignored if `batching` is False.
+        batching: Every input and output has the batch as its first dimension, and Triton combines requests into
+            batches.
+        max_batch_size: The maximum number of samples in a batch. Ignored if `batching` is False.
+        batcher: How requests are combined into batches; None if they are not. Ignored if `batching` is False.
         response_cache: Triton serves repeated requests from its cache (`TritonConfig.cache_config`).
         decoupled: The inference callable may send any number of responses to a request.
         model_warmup: Requests that Triton sends before it reports the model ready.
-        max_in_flight: The number of batches that an instance of a coroutine function or a generator takes at a time. By
-            default, it is 256 for async functions, and 32 for plain generators, which have a thread for each. Further
-            requests wait in Triton's queue.
+        max_in_flight: The number of batches that an instance of a coroutine function or a generator serves at a time.
+            By default, it is 256 for async functions, and 32 for plain generators, which have a thread for each.
+            Further requests wait in Triton's queue.
         watchdog_secs: Seconds after which a call of the inference callable, or a step of a stream, counts as hanging.
-            Its stack is logged, and the model is not ready; a process instance is ended and started again. Off by
-            default.
+            Its stack is logged, and the model is not ready; a process instance is restarted. Off by default.
         gpu_tensors: Leave tensors that are on a GPU there. Such inputs are of the type `GpuTensor`; outputs stay there
             if the client requests them there. By default, inputs are copied to memory.
 

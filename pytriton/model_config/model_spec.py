@@ -16,21 +16,21 @@ from pytriton.model_config.tensor import Tensor
 from pytriton.model_config.warmup import read_samples
 
 _MAX_NAME_BYTES = 255
-# What a folder's name bears and a URL carries unescaped.
+# Characters that a folder's name may contain and that a URL carries unescaped.
 _MODEL_NAME = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*", re.ASCII)
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelSpec:
-    """A model as it is bound: checked, and each tensor named.
+    """The specification of a bound model: checked, and with a name for each tensor.
 
     Args:
         name: Name in URLs and in the model repository.
-        version: From 1 up.
+        version: A number from 1.
         inputs: Inputs, in order. One without a name is called ``INPUT_<position>``, positions from 1.
         outputs: Outputs, in order. One without a name is called ``OUTPUT_<position>``.
-        config: How it is served; copied, so that later changes to it do not reach the model.
-        instances: How many inference callables share the load.
+        config: How it is served; copied, so that later changes to it do not affect the model.
+        instances: Number of inference callables that share the load.
         strict: Outputs are checked against `outputs`.
 
     Raises:
@@ -69,13 +69,13 @@ class ModelSpec:
             name: Name in URLs and in the model repository.
             inputs: Inputs, in order.
             outputs: Outputs, in order.
-            version: From 1 up.
+            version: A number from 1.
             config: How it is served; `ModelConfig()` by default.
-            instances: How many inference callables share the load.
+            instances: Number of inference callables that share the load.
             strict: Outputs are checked against `outputs`.
 
         Returns:
-            The spec.
+            The specification.
 
         Raises:
             PyTritonBadParameterError: An argument has an invalid value.
@@ -218,6 +218,6 @@ def _each_named(tensors: Sequence[Tensor], kind: str, where: str) -> Iterator[Te
                 f"{where}: {kind} number {position} is {tensor!r:.200}; use a pytriton.model_config.Tensor, as in "
                 f"{kind}s=[Tensor(name=..., dtype=..., shape=...)]."
             )
-        # Of BF16, this finds out that ml_dtypes is not installed.
+        # For BF16, this fails if ml_dtypes is not installed.
         DTYPE_BY_CODE[tensor.datatype.code]
         yield tensor if tensor.name else dataclasses.replace(tensor, name=f"{kind.upper()}_{position}")

@@ -20,8 +20,8 @@ def model_config_pbtxt(
 
     Args:
         spec: The model.
-        parameters: What the backend is to know beside it.
-        versions: Which versions of the model are served; none leaves it to Triton, which serves the latest.
+        parameters: Additional parameters for the backend.
+        versions: The versions to serve; empty for Triton's default, the latest.
         builds_batches: Whether the backend can build the batches, see `triton_model_config`.
 
     Returns:
@@ -55,7 +55,7 @@ def _scalar(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Writes a string so that it survives whatever characters it holds: octal for all but printable ASCII."""
+    """Quotes a string, with octal escapes for everything but printable ASCII."""
     characters = []
     for byte in text.encode():
         if byte in b'"\\':

@@ -23,7 +23,7 @@ class Tensor:
     Two tensors are equal when they describe the same thing: ``dtype=np.float32`` and ``dtype="float32"`` do.
 
     Args:
-        shape: Size of each dimension **without the batch dimension**; -1 where it varies (it may then also be 0).
+        shape: Size of each dimension **without the batch dimension**; -1 for a variable size (which may also be 0).
             ``()`` is a scalar. Triton has no tensors without dimensions, so clients send a scalar with the shape
             ``(1,)`` to a model without batching, and ``(batch, 1)`` to a model with batching. The inference callable
             gets the latter as ``(batch,)``.
@@ -31,8 +31,8 @@ class Tensor:
             ``"float32"``, Triton's own name ``"FP32"`` or ``"fp32"``, ``bytes``, ``str``, ``object``, ``bool``,
             ``int``, ``float``, ``ml_dtypes.bfloat16``. Bytes, strings and objects are all Triton's ``BYTES``.
         name: The name in requests and responses. By default, it is the position, from 1: ``INPUT_1``, ``OUTPUT_1``.
-        optional: A request may leave this input out. Ignored for an output.
-        media_type: What bytes contain, such as ``image/*`` or ``audio/wav``. The gateway then takes files and base64
+        optional: A request may omit this input. Ignored for an output.
+        media_type: What bytes contain, such as ``image/*`` or ``audio/wav``. The gateway then accepts files and base64
             for an input, sends an output as base64 or as it is, and shows both on its pages.
 
     Raises:
@@ -55,8 +55,8 @@ class Tensor:
         if self.name is not None and not (isinstance(self.name, str) and self.name and _encodable(self.name)):
             order = "; the fields are shape, dtype, name, in this order" if isinstance(self.name, (tuple, list)) else ""
             raise PyTritonBadParameterError(
-                f"Tensor name {self.name!r} is not a non-empty string of Unicode text{order}; name it, or leave the "
-                "name out to have it called by its position."
+                f"Tensor name {self.name!r} is not a non-empty string of Unicode text{order}; name it, or omit the "
+                "name to have it named by its position."
             )
         if isinstance(self.optional, (str, bytes)):
             raise PyTritonBadParameterError(f"{self._label} has optional={self.optional!r}; use True or False.")
@@ -105,7 +105,7 @@ class Tensor:
 
 
 def _encodable(text: str) -> bool:
-    """Returns whether UTF-8 can carry the text: lone surrogates it cannot."""
+    """Returns whether the text can be encoded as UTF-8; lone surrogates cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -136,7 +136,7 @@ def _checked_shape(shape: Any, label: str) -> tuple[int, ...]:
 
 
 def _shape_remedy(shape: Any) -> str:
-    """Returns what to do about a shape that is no sequence of integers."""
+    """Returns what to do about a shape that is not a sequence of integers."""
     if isinstance(shape, int) or (isinstance(shape, str) and shape.isdecimal()):
         return f"write ({shape},)"
     if isinstance(shape, (list, tuple)) and all(dim is None or isinstance(dim, (int, str)) for dim in shape):

@@ -15,7 +15,7 @@ BACKEND_NAME = "pytriton"
 BUILDS_BATCHES = "pytriton_builds_batches"
 """The parameter of a model whose batches the backend builds.
 
-Twin of ``backend/model_instance/instance.cc`` and ``backend/guard/model_config.cc``.
+Counterpart of ``backend/model_instance/instance.cc`` and ``backend/guard/model_config.cc``.
 """
 
 Message = dict[str, Any]
@@ -43,16 +43,16 @@ def triton_model_config(
 ) -> Message:
     """Builds the model configuration that Triton reads; it can be serialized to JSON.
 
-    A scalar input or output (``shape=()``) has ``dims: [1]``, for Triton has no tensors without a dimension. With
-    batching, ``reshape`` takes that dimension away again on the way to the backend, and adds it on the way back;
-    without batching Triton allows no such reshape, and the backend sees shape ``[1]``.
+    A scalar input or output (``shape=()``) has ``dims: [1]``, because Triton has no tensors without dimensions. With
+    batching, ``reshape`` removes that dimension on the way to the backend, and adds it on the way back; without
+    batching, Triton does not allow such a reshape, and the backend sees shape ``[1]``.
 
     Args:
         spec: The model.
-        parameters: What the backend is to know beside it.
-        versions: Which versions of the model are served; none leaves it to Triton, which serves the latest.
-        builds_batches: Whether the backend can build the batches. It does so for a batcher with default settings, and
-            Triton, which needs no batcher then, hands over each request as it comes.
+        parameters: Additional parameters for the backend.
+        versions: The versions to serve; empty for Triton's default, the latest.
+        builds_batches: Whether the backend can build the batches. It does so for a batcher with default settings;
+            Triton then needs no batcher, and hands over each request as it arrives.
 
     Returns:
         The configuration.
@@ -87,7 +87,7 @@ def triton_model_config(
 
 
 def _media_types(kind: str, tensors: Sequence[Tensor]) -> dict[str, str]:
-    """Returns the media types as parameters of the model, which has no other place for them."""
+    """Returns the media types as parameters of the model: its configuration has no field for them."""
     return {
         media_type_parameter(kind, str(tensor.name)): tensor.media_type
         for tensor in tensors
@@ -137,7 +137,7 @@ def _queue_policy(policy: QueuePolicy) -> Message:
 
 
 def _warmup(warmup: ModelWarmup, spec: ModelSpec) -> Message:
-    """Returns a warm-up of zeros, which the worker replaces: Triton repeats one sample, and wants all inputs."""
+    """Returns a warm-up of zeros, which the worker replaces: Triton repeats one sample, and requires all inputs."""
     inputs = MessageMap()
     for tensor in spec.inputs:
         data = warmup.inputs.get(str(tensor.name))

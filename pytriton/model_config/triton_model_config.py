@@ -28,9 +28,9 @@ class TensorSpec:
 
     Attributes:
         name: Its name in requests and responses.
-        shape: Size of each dimension without the batch dimension; -1 where it varies.
+        shape: Size of each dimension without the batch dimension; -1 for a variable size.
         dtype: Type of its elements, as for `Tensor`: ``np.float32``, or ``np.bytes_`` for ``BYTES``.
-        optional: A request may leave this input out.
+        optional: A request may omit this input.
         media_type: What bytes contain, such as ``image/*``; empty if it is unknown.
 
     Raises:
@@ -58,7 +58,7 @@ class TensorSpec:
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """NumPy dtype of an array of it: ``object`` for ``BYTES``.
+        """NumPy dtype of its arrays: ``object`` for ``BYTES``.
 
         Raises:
             PyTritonBadParameterError: It is ``BF16`` and ml_dtypes is not installed.
@@ -76,11 +76,11 @@ class TensorSpec:
 
         Args:
             message: The message as a dictionary, with numbers as numbers or as text.
-            media_type: What bytes contain, which the message does not say.
+            media_type: What bytes contain, which is not part of the message.
 
         Raises:
             KeyError: A field is missing, or the datatype is unknown.
-            ValueError: A dimension is no number.
+            ValueError: A dimension is not a number.
         """
         return cls(
             name=str(message["name"]),
@@ -112,17 +112,17 @@ class TritonModelConfig:
 
     Attributes:
         model_name: The model's name.
-        model_version: The version that was asked for, or the latest that the server is told to serve.
-        max_batch_size: Samples that a request may have; 0 for a model without batching.
+        model_version: The requested version, or the latest in the configuration.
+        max_batch_size: Maximum number of samples in a request; 0 for a model without batching.
         batching: Whether the first dimension of every input and output is the batch.
-        batcher: How Triton gathers requests; None if it does not.
+        batcher: How Triton combines requests into batches; None if it does not.
         instance_group: The number of instances by the kind of device.
         decoupled: It sends any number of responses to a request, through a stream.
-        backend_parameters: What its backend is told, by name.
+        backend_parameters: The parameters for its backend, by name.
         inputs: Its inputs, in order.
         outputs: Its outputs, in order.
-        response_cache: Whether Triton serves repeated requests from its cache; None if the server does not say.
-        model_warmup: The model's warm-up; None where the server says it, in a form of its own.
+        response_cache: Whether Triton serves repeated requests from its cache; None if unknown.
+        model_warmup: The model's warm-up; None for a configuration from a server, which describes it differently.
         backend: The backend that serves it, for example ``pytriton`` or ``onnxruntime``.
 
     Examples:
@@ -150,13 +150,13 @@ class TritonModelConfig:
         """Reads a message ``ModelConfig``, as the server sends it.
 
         Args:
-            message: The message as a dictionary. Fields that have their default may be missing, as they are where
-                the message came as protobuf.
-            model_version: The version that was asked for.
+            message: The message as a dictionary. Fields with their default value may be missing, as in messages from
+                protobuf.
+            model_version: The requested version.
 
         Raises:
             KeyError: A field without a default is missing, or a datatype is unknown.
-            ValueError: A number is no number.
+            ValueError: A number is malformed.
         """
         max_batch_size = int(message.get("max_batch_size", 0))
         cache, batcher = message.get("response_cache"), message.get("dynamic_batching")
@@ -194,7 +194,7 @@ def _tensors(message: Mapping[str, Any], kind: str) -> tuple[TensorSpec, ...]:
 
 
 def _version(message: Mapping[str, Any]) -> int:
-    """Returns the latest version that the server is told to serve; 1 if it is told none."""
+    """Returns the latest version that the configuration names; 1 if it names none."""
     versions = message.get("version_policy", {}).get("specific", {}).get("versions", ())
     return max(map(int, versions), default=1)
 
@@ -212,7 +212,7 @@ def _batcher(message: Mapping[str, Any]) -> DynamicBatcher | None:
             default_queue_policy=_policy(default) if default else None,
             priority_queue_policy={int(level): _policy(policy) for level, policy in policies.items()} or None,
         )
-    except PyTritonError:  # a newer server allows what this package does not
+    except PyTritonError:  # a newer server may allow values that this package does not
         return None
 
 
@@ -230,6 +230,6 @@ def _instances(groups: Sequence[Mapping[str, Any]]) -> dict[DeviceKind, int | No
     counts: dict[DeviceKind, int | None] = {}
     for group in groups:
         kind = kinds.get(str(group.get("kind", DeviceKind.KIND_AUTO.value)))
-        if kind is not None:  # others are of backends alone
+        if kind is not None:  # other kinds are specific to backends
             counts[kind] = (counts.get(kind) or 0) + int(group.get("count", 1))
     return counts

@@ -1,4 +1,4 @@
-"""The data of warm-ups: what their requests hold."""
+"""The data of warm-up requests."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def read_samples(data: WarmupInput, count: int, where: str) -> NDArray[Any]:
 
     Args:
         data: The input.
-        count: How many samples are needed at most.
-        where: How an error calls the input.
+        count: The maximum number of samples needed.
+        where: How an error refers to the input.
 
     Returns:
         The first samples, one for each index of the first dimension.
@@ -49,11 +49,11 @@ def read_samples(data: WarmupInput, count: int, where: str) -> NDArray[Any]:
 
 
 def warmup_inputs(warmup: ModelWarmup, count: int, batching: bool) -> dict[str, NDArray[Any]]:
-    """Makes the inputs of a warm-up.
+    """Creates the inputs of a warm-up.
 
     Args:
         warmup: The warm-up, whose files have been read.
-        count: How many samples there are; those of a file are repeated or cut.
+        count: Number of samples; those of a file are repeated or truncated.
         batching: Whether the first dimension of each input is the batch.
 
     Returns:
@@ -100,12 +100,12 @@ def _from_npy(content: bytes, data: WarmupInput, where: str) -> NDArray[Any]:
             return array.astype(np.object_)
     else:
         dtype = data.datatype.numpy_dtype
-        if array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize:  # as NumPy saves a dtype of ml_dtypes
+        if array.dtype.kind == "V" and array.dtype.itemsize == dtype.itemsize:  # NumPy saves ml_dtypes as void
             return array.view(dtype)
         if np.can_cast(array.dtype, dtype, "same_kind"):
             with np.errstate(over="ignore"):
                 cast = array.astype(dtype)
-            # Floating-point numbers may be rounded, but no value may become another one.
+            # Floating-point numbers may be rounded, but other values must not change.
             is_same = cast == array if dtype.kind in "iub" else np.isfinite(cast) == np.isfinite(array)
             if np.all(is_same):
                 return cast
@@ -135,7 +135,7 @@ def _from_elements(content: bytes, data: WarmupInput, where: str) -> NDArray[Any
     count = len(elements) // wanted
     if count == 0:
         raise PyTritonBadParameterError(
-            f"{where} has {len(elements)} elements, while shape {tuple(data.shape)} takes {wanted}; write each behind "
+            f"{where} has {len(elements)} elements, while shape {tuple(data.shape)} takes {wanted}; write each after "
             "its length in four bytes, or save the array with np.save."
         )
     array = np.empty(count * wanted, np.object_)

@@ -138,7 +138,7 @@ def test_the_message_lists_all_names():
     [("torch.float32", "float32"), ("np.int64", "int64"), ("tf.bfloat16", "bfloat16"), ("triton.FP16", "FP16")],
 )
 def test_a_dtype_of_another_library_is_told_what_numpy_calls_it(dtype, name):
-    with pytest.raises(PyTritonBadParameterError, match=f"^dtype {dtype} is not written as NumPy does; use '{name}'.$"):
+    with pytest.raises(PyTritonBadParameterError, match=f"^dtype {dtype} is not one of NumPy's; use '{name}'.$"):
         datatype_of(dtype)
 
 

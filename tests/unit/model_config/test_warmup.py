@@ -89,7 +89,7 @@ def test_an_array_that_does_not_fit_is_refused(tmp_path, array, dtype, message):
     ("content", "dtype", "message"),
     [
         (bytes(11), np.float32, "has 11 bytes, while FP32 of shape (3,) takes 12; write one whole sample"),
-        (b"hello", bytes, "has 0 elements, while shape (3,) takes 3; write each behind its length"),
+        (b"hello", bytes, "has 0 elements, while shape (3,) takes 3; write each after its length"),
         (b"\1\0\0\0a\2\0\0\0b", bytes, "has 1 elements, while shape (3,) takes 3"),
         (b"\x93NUMPY", np.uint8, "cannot be loaded by NumPy"),
     ],
