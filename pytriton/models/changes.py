@@ -31,12 +31,12 @@ def replace_models(
     add: Callable[[BoundModel], None],
     remove: Callable[[str, int], object],
 ) -> ModelChanges:
-    """Binds models in place of those that are bound, without disturbing those that are the same in both.
+    """Replaces the bound models, without affecting those that stay the same.
 
     Args:
         bound: The models that are bound.
-        wanted: The models to bind, which no server has.
-        add: Binds a model, in place of one with the same name and version; leaves that one if it fails.
+        wanted: The models to bind, which are not on a server yet.
+        add: Binds a model, replacing one with the same name and version; keeps that one if it fails.
         remove: Unbinds the model with a name and version.
 
     Returns:

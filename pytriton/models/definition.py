@@ -15,7 +15,7 @@ InferenceSource = Callable[..., Any] | FactoryInstance
 
 @dataclasses.dataclass(frozen=True)
 class ModelDefinition:
-    """An inference callable together with its inputs, outputs and settings, which `Triton.bind` takes as one.
+    """An inference callable together with its inputs, outputs and settings, for `Triton.bind`.
 
     Adapters for other libraries return one, and so does `pytriton.type_hints.define` for a function with type hints.
 

@@ -21,7 +21,7 @@ from pytriton.utils.limits import allow_files, limits_hint
 
 LOGGER = logging.getLogger(__name__)
 
-_FILES_PER_INSTANCE = 6  # sockets, shared memory and what hands them over
+_FILES_PER_INSTANCE = 6  # sockets, shared memory, and the connections over which they are passed
 _MIN_TIMEOUT_S = 0.01
 
 
@@ -33,7 +33,7 @@ class Deployment:
         store: Brings models to the server.
         registry: The registry in which instances look up their workers.
         control: Loads and unloads models.
-        unloads_all: Whether the server stops when its models are undeployed, and knows `ALL_MODELS`.
+        unloads_all: Whether the server stops when its models are undeployed, and supports `ALL_MODELS`.
         on_unrecoverable: Called with a PyTritonUnrecoverableError of an inference callable.
         on_hang: Called with a model's name and True for each call of its callable that takes too long, and with False
             at its end.
@@ -101,7 +101,7 @@ class Deployment:
         """Begins to unload models.
 
         Args:
-            names: The models' names, or `ALL_MODELS` in place of them.
+            names: The models' names, or only `ALL_MODELS`.
             deadline: The ``time.monotonic()`` until which the server may respond; one that is still loading a model
                 because its warm-up hangs does not.
 
@@ -117,7 +117,7 @@ class Deployment:
         model.close(deadline=0)
 
     def _served(self, models: Iterable[BoundModel]) -> Collection[tuple[str, int]]:
-        """Returns the models that the server has had, if any of ``models`` wants its responses cached."""
+        """Returns the models that the server has had, if any of ``models`` uses the response cache."""
         if not any(model.spec.config.response_cache for model in models):
             return ()
         return self.control.states() or ()
@@ -125,8 +125,8 @@ class Deployment:
     def _open(self, model: BoundModel, served: Collection[tuple[str, int]]) -> None:
         """Opens a model's workers, and decides whether Triton may cache its responses.
 
-        Triton's cache identifies a model by its name and version, so it would return responses of a model bound
-        earlier.
+        Triton's cache identifies a model by its name and version, so it might return responses of a model that was
+        bound earlier.
         """
         spec = model.spec
         model.cached = (

@@ -9,8 +9,8 @@ from pytriton.models.model import BoundModel
 
 _POLL_S = 0.01
 _QUIET_S = 0.3
-_BUSY_S = 0.05  # since a model's last request, when the next one may be on its way
-_FRESH_S = 0.25  # how old the state of a process may be
+_BUSY_S = 0.05  # after a model's last request: the next one may be on its way
+_FRESH_S = 0.25  # maximum age of a process's status
 _LAST_CALL_S = 2.0  # for streams that are still running
 
 
@@ -24,14 +24,14 @@ def wait_until_served(models: Sequence[BoundModel], deadline: float) -> list[str
     Returns:
         The names of models that were still serving requests at the deadline.
     """
-    # An instance disconnects once it has served its requests. But Triton keeps it while clients keep gRPC streams
-    # open on which they have sent it requests, even if these have been served. It accepts no new ones, and passes
-    # queued ones to idle callables.
+    # An instance disconnects once it has served its requests. But Triton keeps it while clients keep open gRPC streams
+    # on which they have sent requests to it, even if these have been served. It accepts no new ones, and passes queued
+    # ones to idle callables.
     return _wait_until_quiet(models, deadline, _QUIET_S + max(map(_queue_delay_s, models), default=0))
 
 
 def wait_until_quiet(models: Sequence[BoundModel], deadline: float) -> list[str]:
-    """Waits until models that were busy just now, and that the server keeps, are idle for a while.
+    """Waits until models that were recently busy, and that the server keeps, have been idle for a while.
 
     Args:
         models: The models.

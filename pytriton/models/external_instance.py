@@ -1,4 +1,4 @@
-"""The interface of instances that another package opens when a model is loaded, such as those on other machines."""
+"""The interface of instances that another package opens when a model is loaded, such as on other machines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OpenedInstance(Protocol):
         """Tells it to stop, without waiting."""
 
     def close(self, timeout_s: float) -> None:
-        """Waits for its end after `stop`, and ends it by force after a timeout.
+        """Waits for its end after `stop`, and kills it after a timeout.
 
         Args:
             timeout_s: How long to wait.
@@ -41,14 +41,14 @@ class OpenedInstance(Protocol):
 
 
 class InstanceOpener(abc.ABC):
-    """Opens an instance, from what `Triton.bind` has captured. Equal openers stand for the same instance."""
+    """Opens an instance, from the data that `Triton.bind` captured. Equal openers open the same instance."""
 
     @abc.abstractmethod
     def open(self, siblings: Sequence[OpenedInstance]) -> OpenedInstance:
         """Starts to load the instance, without waiting.
 
         Args:
-            siblings: Those instances of the same model that were opened before.
+            siblings: The instances of the same model that were opened before.
 
         Raises:
             PyTritonInvalidOperationError: It cannot be started.

@@ -30,7 +30,7 @@ class Opening:
         folder: The folder of mode 0700 for sockets.
         create: Creates the worker of an inference callable.
         on_unrecoverable: Called with a PyTritonUnrecoverableError that an inference callable raised.
-        opened: Its external instances that were opened before.
+        opened: The external instances that were opened so far.
     """
 
     model: str
@@ -58,7 +58,7 @@ class InstanceSource(abc.ABC):
 
     @abc.abstractmethod
     def is_same(self, other: InstanceSource) -> bool:
-        """Returns whether another source stands for the very same callable."""
+        """Returns whether another source has the very same callable."""
 
 
 class FunctionSource(InstanceSource):
@@ -72,7 +72,7 @@ class FunctionSource(InstanceSource):
         """See `InstanceSource`."""
         function = inspect.unwrap(self._infer_func)
         if not inspect.isroutine(function):
-            function = type(function).__call__  # of an instance, whose class describes something else
+            function = type(function).__call__  # for an object: its class's docstring describes something else
         return inspect.cleandoc(function.__doc__ or "")
 
     def open(self, opening: Opening) -> InstanceWorker:
@@ -86,7 +86,7 @@ class FunctionSource(InstanceSource):
 
 @dataclasses.dataclass(frozen=True)
 class ProcessSource(InstanceSource):
-    """A process of the instance's own, which creates its callable."""
+    """A separate process, which creates the inference callable."""
 
     spec: ProcessSpec
 
@@ -120,13 +120,12 @@ def source_of(infer_func: InferenceCallable | FactoryInstance, spec: ModelSpec, 
     """Returns the source of an instance of a model, checked.
 
     Args:
-        infer_func: The inference callable, or where one is created.
+        infer_func: The inference callable, or an instance that creates one elsewhere.
         spec: The model.
         number: The index of the instance, from 0.
 
     Raises:
-        PyTritonBadParameterError: It is not callable, does not take what it is called with, or cannot be sent to its
-            process.
+        PyTritonBadParameterError: It is not callable, its parameters do not fit, or it cannot be sent to its process.
         PyTritonModelConfigError: It yields responses, but the model is not decoupled.
         PyTritonValidationError: Its decorators do not fit each other or the model.
     """

@@ -1,4 +1,4 @@
-"""The workers of a bound model's instances, behind one interface."""
+"""The workers of a bound model's instances, with a common interface."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class InstanceWorker(Protocol):
 
     @property
     def admitting(self) -> Worker | RemoteWorker:
-        """The worker to add to the registry, once it is loaded: it admits model instances."""
+        """The worker that admits model instances; to add to the registry once it is loaded."""
 
     def wait_until_loaded(self) -> None:
         """Waits until the inference callable exists.
@@ -54,7 +54,7 @@ class InstanceWorker(Protocol):
         """Waits for its end after `close`.
 
         Args:
-            deadline: The ``time.monotonic()`` at which it is ended by force.
+            deadline: The ``time.monotonic()`` at which it is killed.
         """
 
 
@@ -69,13 +69,13 @@ class LocalWorker(Worker):
         return self
 
     def wait_until_loaded(self) -> None:
-        """Does nothing: the inference callable was given."""
+        """Does nothing: the inference callable exists already."""
 
     def stop(self) -> None:
-        """Does nothing: `close` does it all."""
+        """Does nothing: `close` is enough."""
 
     def join(self, deadline: float) -> None:
-        """Does nothing: `close` does it all."""
+        """Does nothing: `close` is enough."""
 
 
 class ProcessWorker(WorkerSupervisor):
@@ -87,4 +87,4 @@ class ProcessWorker(WorkerSupervisor):
         return self
 
     def join(self, deadline: float) -> None:
-        """Does nothing: `close` does it all."""
+        """Does nothing: `close` is enough."""

@@ -20,10 +20,10 @@ from pytriton.models.table import ModelTable
 from pytriton.server.control import ALL_MODELS
 
 FEW_MODELS = 16
-"""So many models are loaded and unloaded one by one.
+"""Up to this number, models are loaded and unloaded one by one.
 
-For each that is loaded or unloaded, Triton copies its records of all models. So more are loaded when the server starts,
-and unloaded when it stops: either is one request for all of them.
+For each model that is loaded or unloaded, Triton copies its records of all models. So if there are more, they are
+loaded when the server starts, and unloaded when it stops, by one request for all of them.
 """
 
 
@@ -51,15 +51,15 @@ class ModelManager:
 
     @property
     def deferred(self) -> int:
-        """Number of models that a server does not have yet."""
+        """Number of models that are not on the server yet."""
         return len(self._deferred)
 
     def add(self, model: BoundModel, *, defer: bool = False) -> None:
-        """Adds a model, in place of one with the same name and version, and deploys it if there is a server.
+        """Adds a model, replacing one with the same name and version, and deploys it if there is a server.
 
         Args:
             model: The model.
-            defer: Leave a new one to the next `deploy` or `load_deferred`.
+            defer: Leave a new model to the next `deploy` or `load_deferred`.
 
         Raises:
             PyTritonModelConfigError: Another version of the model has other inputs, outputs or settings.
@@ -71,7 +71,7 @@ class ModelManager:
             for other in self._models.versions(model.spec.name):
                 if other.spec.version != model.spec.version:
                     _check_same(other, model)
-            deployment = self._deployment  # a signal's handler may stop the server meanwhile
+            deployment = self._deployment  # a signal handler may stop the server meanwhile
             if deployment is None:
                 self._models.put(model)
             elif key in self._deferred or (defer and not self._models.versions(model.spec.name)):
@@ -103,7 +103,7 @@ class ModelManager:
             self._retire([replaced], deployment)
 
     def remove(self, name: str, version: int | None = None) -> list[BoundModel]:
-        """Removes a model, and unloads it from the server if there is one; requests in flight go on.
+        """Removes a model, and unloads it from the server if there is one; requests in flight continue.
 
         Args:
             name: The model's name.
@@ -143,7 +143,7 @@ class ModelManager:
     def _not_bound(self, name: str, version: int | None) -> PyTritonBadParameterError:
         wanted = f"model {name!r}" if version is None else f"version {version} of model {name!r}"
         bound = ", ".join(f"{model.spec.name!r} (version {model.spec.version})" for model in self._models)
-        return PyTritonBadParameterError(f"There is no {wanted} to unbind; bound are {bound or 'no models'}.")
+        return PyTritonBadParameterError(f"There is no {wanted} to unbind; the bound models are {bound or 'none'}.")
 
     @property
     def is_deployed(self) -> bool:
@@ -151,7 +151,7 @@ class ModelManager:
         return self._deployment is not None
 
     def deploy(self, deployment: Deployment) -> None:
-        """Deploys all models to a server, and from now on each that is added."""
+        """Deploys all models to a server, and from now on each added one."""
         with self._lock:
             self._deployment = deployment
             self._deferred = {}
@@ -207,7 +207,7 @@ class ModelManager:
                     model.unregister(deployment.registry)
 
     def close(self, deadline: float) -> None:
-        """Closes the callables of all models, which have to be undeployed.
+        """Closes the callables of all models, which must have been undeployed.
 
         Args:
             deadline: The ``time.monotonic()`` until which running callables may finish.
@@ -223,12 +223,12 @@ class ModelManager:
                 return self._unload_together(deployment, deadline)
             deployment.request_unload(self.names(), deadline)
         except (PyTritonRuntimeError, OSError):
-            return []  # the server is going, or gone
+            return []  # the server is stopping, or has exited
         return wait_until_served([*self, *self._retired], deadline)
 
     def _unload_together(self, deployment: Deployment, deadline: float) -> list[str]:
-        # The server, which accepts no more of them, keeps all models while any has requests. Those that its batcher
-        # still holds back are served after it was told to unload.
+        # The server accepts no more requests, but keeps all models while any has some. Those that its batcher still
+        # delays are served after the request to unload.
         lost = wait_until_quiet(list(self), deadline)
         if lost:
             return lost

@@ -26,11 +26,11 @@ class BoundModel:
 
     Args:
         spec: The model.
-        infer_funcs: For each instance, an inference callable, or where one is created.
+        infer_funcs: For each instance, an inference callable, or an instance that creates one elsewhere.
 
     Raises:
-        PyTritonBadParameterError: An inference callable is not callable, does not take what it is called with, or
-            cannot be sent to its process.
+        PyTritonBadParameterError: An inference callable is not callable, its parameters do not fit, or it cannot be
+            sent to its process.
         PyTritonModelConfigError: An inference callable yields responses, but the model is not decoupled.
         PyTritonValidationError: Its decorators do not fit each other or the model.
     """
@@ -117,7 +117,7 @@ class BoundModel:
             worker.wait_until_loaded()
 
     def register(self, registry: Registry) -> None:
-        """Adds the workers, which have to be loaded, to the registry."""
+        """Adds the workers, which must be loaded, to the registry."""
         registry.add(self._binding, [worker.admitting for worker in self._workers])
 
     def unregister(self, registry: Registry) -> None:

@@ -10,7 +10,7 @@ from pytriton.models.external_instance import OpenedInstance
 from pytriton.proxy.worker.worker import InferenceCallable, Worker
 
 _POLL_S = 0.1
-_GRACE_S = 5.0  # for a retired instance, which nothing waits for
+_GRACE_S = 5.0  # for a retired instance, for which nothing waits
 
 
 class OpenedWorker:
@@ -52,7 +52,7 @@ class OpenedWorker:
 
     @property
     def connections(self) -> int:
-        """Number of connected model instances; not 0 before a retired instance has ended."""
+        """Number of connected model instances; not 0 until a retired instance has ended."""
         if self._retiring is not None:
             return int(self._retiring.is_alive())
         return 0 if self._worker is None else self._worker.connections
@@ -77,7 +77,7 @@ class OpenedWorker:
         """Does nothing: the instance serves running calls until `close`."""
 
     def close(self, timeout_s: float) -> None:
-        """Closes the worker, and tells the instance to stop.
+        """Closes the worker, and stops the instance.
 
         Args:
             timeout_s: How long to wait for running calls.
@@ -91,7 +91,7 @@ class OpenedWorker:
         """Waits for the instance's end after `close`.
 
         Args:
-            deadline: The ``time.monotonic()`` at which it is ended by force.
+            deadline: The ``time.monotonic()`` at which it is killed.
         """
         self._opened.close(max(0.0, deadline - time.monotonic()))
 

@@ -1,4 +1,4 @@
-"""Stores, which bring a model's configuration and files to the server."""
+"""Stores, which transfer a model's configuration and files to the server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StoreError(PyTritonRuntimeError):
 
 
 class ModelStore(Protocol):
-    """Brings a model to the server."""
+    """Transfers models to the server."""
 
     def put(self, spec: ModelSpec, versions: Sequence[int], files: Mapping[str, bytes]) -> None:
         """Stores a model's configuration and files, and loads or reloads the model.
@@ -39,7 +39,7 @@ class ModelStore(Protocol):
         """
 
     def remove(self, name: str) -> None:
-        """Unloads a model, and removes its files; returns when it takes no more requests.
+        """Unloads a model, and removes its files; returns when it accepts no more requests.
 
         Raises:
             PyTritonRuntimeError: The server cannot unload it.
@@ -47,7 +47,7 @@ class ModelStore(Protocol):
 
 
 class FolderStore:
-    """A model repository on disk; a server that has not started yet loads all of it when it does."""
+    """A model repository on disk; a server that is not started yet loads all of it when it starts."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class FolderStore:
             for name, content in contents.items():
                 _write(folder / name, content)
         except OSError as error:
-            if is_new:  # an incomplete model is useless and takes space
+            if is_new:  # an incomplete model only wastes space
                 shutil.rmtree(folder, ignore_errors=True)
             also = "free some space, or " if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
             raise StoreError(
@@ -91,7 +91,7 @@ class FolderStore:
 
 
 def _write(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file, unless it has that content: a server can be started again while the disk is full."""
+    """Writes a file, unless it has that content already: a server can be restarted while the disk is full."""
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_size == len(content) and path.read_bytes() == content:
             return
@@ -103,7 +103,7 @@ class UploadStore:
     """Uploads models through the server's repository API, for a server with another process's repository."""
 
     def __init__(self, control: ServerControl) -> None:
-        """Sends by way of ``control``."""
+        """Creates a store that uploads through ``control``."""
         self._control = control
 
     def put(self, spec: ModelSpec, versions: Sequence[int], files: Mapping[str, bytes]) -> None:
@@ -113,7 +113,7 @@ class UploadStore:
         config = json.dumps(triton_model_config(spec, {"pytriton_files": mark}, versions))
         self._control.load(spec.name, config, files)
         if not self._control.is_loaded(spec.name):
-            # The server has just unloaded the model of a killed process with that name, and this one with it.
+            # The server has just unloaded the model of that name of a killed process, and this one with it.
             self._control.load(spec.name, config, files)
 
     def remove(self, name: str) -> None:

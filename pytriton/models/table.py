@@ -10,7 +10,7 @@ from pytriton.models.model import BoundModel
 class ModelTable:
     """Bound models, in the order in which they were bound.
 
-    What it does for one model takes as long with thousands as with a few.
+    Operations on one model take constant time, however many there are.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class ModelTable:
         return self._models.get(key)
 
     def put(self, model: BoundModel) -> None:
-        """Adds a model, in place of one with the same name and version."""
+        """Adds a model, replacing one with the same name and version."""
         name, version = model.key
         self._models[model.key] = model
         self._versions.setdefault(name, {})[version] = model

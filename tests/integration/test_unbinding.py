@@ -120,11 +120,11 @@ def test_one_version_leaves_and_the_others_serve(triton, name):
 @pytest.mark.parametrize("version", [None, 5])
 def test_what_is_not_bound_is_told_with_what_is(version):
     triton = running_triton()
-    with pytest.raises(PyTritonBadParameterError, match="bound are no models"):
+    with pytest.raises(PyTritonBadParameterError, match="the bound models are none"):
         triton.unbind("double", version)
     bind_floats(triton, "double", double)
     what = r"version 5 of model 'single'" if version else r"model 'single'"
-    with pytest.raises(PyTritonBadParameterError, match=rf"no {what} to unbind; bound are 'double' \(version 1\)"):
+    with pytest.raises(PyTritonBadParameterError, match=rf"{what} to unbind; .* are 'double' \(version 1\)"):
         triton.unbind("single", version)
 
 
