@@ -1,4 +1,4 @@
-"""A program that ``pytriton run`` serves: where it is, its import, and the `Triton` in it."""
+"""A program that ``pytriton run`` serves: its location, its import, and the `Triton` in it."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class AppError(PyTritonError):
 
 @dataclasses.dataclass(frozen=True)
 class App:
-    """A program that is to be served.
+    """A program to serve.
 
     Attributes:
-        name: How the user names it.
+        name: Its name as given by the user.
         module: The name of its module.
-        root: The folder that its modules are imported from.
-        attribute: The name of its `Triton`; None if there is only one.
+        root: The folder from which its modules are imported.
+        attribute: The name of its `Triton`; None if it has only one.
 
     Examples:
         >>> App.parse("service.models:triton").module  # doctest: +SKIP
@@ -51,7 +51,7 @@ class App:
         """Finds a program.
 
         Args:
-            text: The path of a file, or the name of a module; behind it perhaps ``:`` and the name of a `Triton`.
+            text: The path of a file, or the name of a module, optionally followed by ``:`` and the name of a `Triton`.
 
         Raises:
             PyTritonBadParameterError: There is no such program.
@@ -62,7 +62,7 @@ class App:
         return cls(name, module, root, attribute or None)
 
     def load(self) -> ModuleType:
-        """Imports the program's module, unless that has been done.
+        """Imports the program's module, unless it is imported already.
 
         Raises:
             AppError: It cannot be imported.
@@ -83,7 +83,7 @@ class App:
         return module
 
     def find_triton(self, module: ModuleType) -> TritonBase:
-        """Returns the program's `Triton`, with the models of functions that are declared by `pytriton.model`.
+        """Returns the program's `Triton`, with the models that `pytriton.model` declares.
 
         Args:
             module: The program's module.
@@ -97,7 +97,7 @@ class App:
         if self.attribute is not None:
             triton = getattr(module, self.attribute, None)
             if not isinstance(triton, TritonBase):
-                raise AppError(f"{self.name}: {self.attribute!r} is no Triton; there is {_listed(names.values())}.")
+                raise AppError(f"{self.name}: {self.attribute!r} is not a Triton; there is {_listed(names.values())}.")
         elif len(names) > 1:
             first = next(iter(names.values()))
             raise AppError(f"{self.name} has several: {_listed(names.values())}; name one: {self.name}:{first}")
@@ -107,7 +107,7 @@ class App:
         if triton is None and not declared:
             raise AppError(
                 f"{self.name} has no Triton at module level, and no function with the decorator pytriton.model, that "
-                "could be served. If it serves below `if __name__ == '__main__':` alone, run it with Python."
+                "could be served. If it serves only below `if __name__ == '__main__':`, run it with Python."
             )
         if triton is None:
             triton = Triton()
@@ -118,7 +118,7 @@ class App:
         return triton
 
     def _error(self, error: Exception) -> AppError:
-        """Shows where in the program an exception comes from."""
+        """Returns an error that shows where in the program an exception was raised."""
         trace = error.__traceback__
         while trace is not None and not Path(trace.tb_frame.f_code.co_filename).is_relative_to(self.root):
             trace = trace.tb_next

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
         if options.zip is not None:
             _save(options.zip, lines, log_file)
     if failed:
-        raise PyTritonRuntimeError(f"What failed: {', '.join(failed)}.")
+        raise PyTritonRuntimeError(f"These checks failed: {', '.join(failed)}.")
 
 
 def _save(path: Path, lines: Sequence[str], log_file: Path) -> None:

@@ -38,12 +38,12 @@ _VARIABLE = re.compile(r"(PY)?TRITON")
 
 
 class Finding(NamedTuple):
-    """What was found about one subject.
+    """The result of examining one subject.
 
     Attributes:
         subject: The subject, in a word or two.
         text: What was found.
-        passed: Whether it is as it has to be.
+        passed: Whether it is as it should be.
     """
 
     subject: str
@@ -94,7 +94,7 @@ def _installation() -> Iterator[Finding]:
 
 
 def _requirements() -> Iterator[str]:
-    """Returns the packages that ours requires, each with its version."""
+    """Returns the packages that this one requires, each with its version."""
     for requirement in importlib.metadata.requires("pytriton") or ():
         if "extra ==" not in requirement:
             name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
@@ -112,7 +112,7 @@ def _server(files: ServerFiles) -> Iterator[Finding]:
 
 
 def _ports() -> str:
-    """Describes Triton's usual ports; one that is taken is no fault, as another server may run."""
+    """Describes Triton's usual ports; one that is in use is not an error: another server may run."""
     ports = [DEFAULT_HTTP_PORT, DEFAULT_GRPC_PORT, DEFAULT_METRICS_PORT]
     described = [f"{port} is {'free' if is_free(port) else 'taken'}" for port in ports]
     own = [url for server in running_servers() for url in server.urls[:1]]

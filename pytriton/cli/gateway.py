@@ -1,4 +1,4 @@
-"""``pytriton gateway``: serves the models of servers elsewhere through a gateway."""
+"""``pytriton gateway``: serves the models of other servers through a gateway."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
         default=os.environ.get(token_variable),
         help=f"the servers' access token; by default, what {token_variable} holds",
     )
-    parser.add_argument("--ca", metavar="FILE", help="certificates (PEM) that the servers' own must be signed by")
+    parser.add_argument("--ca", metavar="FILE", help="certificates (PEM) that must have signed the servers' own")
     add_log_format(parser)
     add_settings(parser.add_argument_group("settings of the gateway"), GatewayConfig, ("openai",))
     keys = parser.add_argument_group("API keys")
-    keys.add_argument("--create-key", metavar="NAME", help="add a key to the file of --api-keys, print it, and end")
-    keys.add_argument("--model", action="append", metavar="NAME", help="of the new key: a model that it may use")
-    keys.add_argument("--rate", type=float, metavar="N", help="of the new key: requests per second")
+    keys.add_argument("--create-key", metavar="NAME", help="add a key to the file of --api-keys, print it, and exit")
+    keys.add_argument("--model", action="append", metavar="NAME", help="for the new key: a model that it may use")
+    keys.add_argument("--rate", type=float, metavar="N", help="for the new key: requests per second")
 
 
 def run(options: argparse.Namespace) -> None:

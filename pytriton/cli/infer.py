@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _split(words: Sequence[str]) -> tuple[str | None, str, Sequence[str]]:
-    """Returns the URL, if one is given, the model's name, and the words of the inputs."""
+    """Splits the words into the URL, if there is one, the model's name, and the inputs."""
     names = list(itertools.takewhile(lambda word: "=" not in word, words[:2]))
     *urls, model = names or [""]
     if not model or ":" in model or "/" in model:
@@ -84,12 +84,12 @@ def _split(words: Sequence[str]) -> tuple[str | None, str, Sequence[str]]:
 def _parameter(word: str) -> tuple[str, Any]:
     name, equals, text = word.partition("=")
     if not equals or not name:
-        raise PyTritonClientValueError(f"{word!r} is no parameter; write --parameter name=value.")
+        raise PyTritonClientValueError(f"{word!r} is not a parameter; write --parameter name=value.")
     return name, read_value(text)
 
 
 def _is_batch(config: TritonModelConfig, inputs: Mapping[str, Any]) -> bool:
-    """Returns whether the inputs have the batch dimension; what fits in no way is refused later, with the reason."""
+    """Returns whether the inputs have the batch dimension; inputs that do not fit either way are refused later."""
     if not config.batching:
         return False
     dimensions = {spec.name: len(spec.shape) for spec in config.inputs}

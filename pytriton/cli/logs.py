@@ -1,4 +1,4 @@
-"""How commands that serve log."""
+"""Logging of the commands that serve."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ def add_log_format(parser: argparse.ArgumentParser) -> None:
 
 
 def follow_options(options: argparse.Namespace) -> bool:
-    """Logs as JSON if the options, or the environment, say so.
+    """Enables JSON logs if the options or the environment request them.
 
     Args:
-        options: What was given.
+        options: The options.
 
     Returns:
-        Whether they do.
+        Whether they are enabled.
 
     Raises:
-        PyTritonBadParameterError: The environment names another format, or no level.
+        PyTritonBadParameterError: The environment names an unknown format or level.
     """
     if options.log_format is not None:
-        os.environ[FORMAT_VARIABLE] = options.log_format  # for the program, and for processes that it starts
+        os.environ[FORMAT_VARIABLE] = options.log_format  # for the program and the processes that it starts
     return follow_environment()
 
 
 def configure(options: argparse.Namespace) -> bool:
-    """Configures logging for a command without a program that could: see `follow_options`, and text is ``INFO``."""
+    """Configures logging for a command that runs no program: see `follow_options`; text logs are at ``INFO``."""
     is_json = follow_options(options)
     if not is_json:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")

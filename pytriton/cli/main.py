@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command line.
 
     Args:
-        arguments: The words behind ``pytriton``; those of the process by default.
+        arguments: The words after ``pytriton``; those of the process by default.
 
     Returns:
         The exit status: 0, or 1 after an error, which was printed.
@@ -42,13 +42,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PyTritonClientError as error:
         hint = ""
         if isinstance(error, PyTritonClientInferenceServerError) and error.failure is Failure.RESTRICTED:
-            hint = f" The environment variable {TOKEN_VARIABLE} does it, too."
+            hint = f" The environment variable {TOKEN_VARIABLE} sets it, too."
         _report(f"{_ARGUMENT.sub(_flag, error.message)}{hint}")
         return 1
     except PyTritonError as error:
         _report(error.message)
         return 1
-    except BrokenPipeError:  # who read what is printed has read enough
+    except BrokenPipeError:  # the reader of the output has stopped reading
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
             default=os.environ.get(TOKEN_VARIABLE),
             help=f"the server's access token; by default, what {TOKEN_VARIABLE} holds, or that of your own server",
         )
-        command.add_argument("--ca", metavar="FILE", help="certificates (PEM) that the server's own must be signed by")
+        command.add_argument("--ca", metavar="FILE", help="certificates (PEM) that must have signed the server's own")
         command.add_argument("--timeout", type=float, metavar="S", help=_TIMEOUT_HELP)
     run.add_arguments(_command(commands, run))
     serve.add_arguments(_command(commands, serve), TOKEN_VARIABLE)

@@ -19,7 +19,7 @@ from pytriton.client.url import TritonUrl
 NAME = "models"
 HELP = "show what is served: inputs, outputs, states and counts"
 
-_RESTRICTED = "not shown: the server wants its token for that"
+_RESTRICTED = "not shown: the server requires its token for that"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

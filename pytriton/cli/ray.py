@@ -1,4 +1,4 @@
-"""``pytriton ray``: shows the pools of a Ray cluster, and tells Prometheus where their replicas are."""
+"""``pytriton ray``: shows the pools of a Ray cluster, and publishes their replicas' metrics targets for Prometheus."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     status = commands.add_parser("status", help="show pools: their state, their replicas, and the load of each")
     status.add_argument("--json", action="store_true", help="print JSON, for other programs")
     status.set_defaults(command=_status)
-    targets = commands.add_parser("targets", help="show Prometheus where the replicas' metrics are")
+    targets = commands.add_parser("targets", help="publish the replicas' metrics targets for Prometheus")
     places = targets.add_mutually_exclusive_group()
     places.add_argument("--listen", metavar="HOST:PORT", help="serve them to Prometheus' http_sd_configs")
     places.add_argument("--file", type=Path, metavar="PATH", help="keep them in a file, for its file_sd_configs")
@@ -71,7 +71,7 @@ def _targets(options: argparse.Namespace) -> None:
     from pytriton.ray.pools.discovery import DiscoveryServer, keep_file, targets
 
     if options.pool is not None:
-        connect(options.pool)  # says which pools there are, if not this one
+        connect(options.pool)  # the error lists the pools if this one does not exist
 
     def read() -> list[dict[str, Any]]:
         return targets(options.pool)
@@ -102,7 +102,7 @@ def _connect(address: str) -> None:
     """Connects to the cluster.
 
     Raises:
-        PyTritonRuntimeError: There is none, or the package is missing.
+        PyTritonRuntimeError: There is no cluster, or the package is missing.
     """
     try:
         import ray
@@ -125,7 +125,7 @@ def _connect(address: str) -> None:
 
 
 def _check_reachable(address: str) -> None:
-    """Opens a connection: Ray would try for a minute, and end the process then."""
+    """Opens a connection, because Ray would try for a minute and then exit."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) <= _HIGHEST_PORT:
         raise PyTritonBadParameterError(f"--address is {address!r}; give auto, or HOST:PORT like 10.0.0.10:6379.")

@@ -19,11 +19,11 @@ LOGGER = logging.getLogger(__name__)
 
 _STEP_MS = 20
 _DEBOUNCE_MS = 200
-_LOOK_MS = 1000  # for changes that no event tells of, as in some containers
+_LOOK_MS = 1000  # for changes without events, as in some containers
 
 
 class Reloader:
-    """Imports a program, and imports it again whenever its sources change.
+    """Imports a program, and reimports it whenever its sources change.
 
     Args:
         app: The program.
@@ -58,7 +58,7 @@ class Reloader:
         return triton
 
     def run(self, stop: threading.Event) -> None:
-        """Reloads the program each time that it changes, until an event is set.
+        """Reloads the program whenever it changes, until an event is set.
 
         Args:
             stop: The event.
@@ -84,7 +84,7 @@ class Reloader:
         return sorted(folder for folder in folders if folder.is_dir())
 
     def _look(self, touched: Iterable[Path]) -> None:
-        """Reloads the program if one of its sources has changed or, after a failure, any other one."""
+        """Reloads the program if one of its sources has changed or, after a failure, any file."""
         seen = {path: signature_of(path) for path in self._seen}
         is_new = self._failed and any(self._sources.holds(path) for path in touched)
         if seen == self._seen and not is_new:
@@ -106,7 +106,7 @@ class Reloader:
             return
         self._failed = False
         before, self._loaded = self._seen, self._sources.files()
-        self._loaded |= {path: before[path] for path in self._loaded.keys() & before.keys()}  # as they were imported
+        self._loaded |= {path: before[path] for path in self._loaded.keys() & before.keys()}  # as of the import
         self._seen = dict(self._loaded)
         self._take_over(new, start)
 
@@ -115,7 +115,7 @@ class Reloader:
         LOGGER.error("%s\nThe earlier models are still served.", why)
 
     def _take_over(self, new: TritonBase, start: float) -> None:
-        """Binds the models of a new `Triton` on the running server, which is the new one's from then on."""
+        """Binds the models of a new `Triton` on the running server, which belongs to the new one from then on."""
         running = self._triton
         assert running is not None
         described = "its Triton is the same"

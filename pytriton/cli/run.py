@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "app",
         metavar="APP",
-        help="a file or a module with a Triton, or with functions below the decorator pytriton.model: app.py, "
+        help="a file or a module with a Triton, or with functions under the decorator pytriton.model: app.py, "
         "package.module, or app.py:triton if there are several",
     )
     parser.add_argument(
@@ -101,7 +101,7 @@ def _serve_and_reload(app: App, options: RunOptions) -> None:
         serving.start()
         options.may_start = False
         reloader.run(stop)
-    while serving.is_alive():  # it may be about to start to serve
+    while serving.is_alive():  # it may be about to serve
         triton.stop()
         serving.join(_JOIN_S)
     if serving.error is not None:
@@ -109,7 +109,7 @@ def _serve_and_reload(app: App, options: RunOptions) -> None:
 
 
 class _Serving(threading.Thread):
-    """Serves in a thread, so that the main thread is free to import the program again."""
+    """Serves in a thread, so that the main thread is free to reimport the program."""
 
     def __init__(self, triton: TritonBase, stop: threading.Event) -> None:
         super().__init__(name="pytriton-serve", daemon=True)

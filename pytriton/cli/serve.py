@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Serves until a signal arrives."""
-    from pytriton.triton import Triton  # which the other commands need not wait for
+    from pytriton.triton import Triton  # imported late: the other commands do not need it
 
     configure(options)
     values = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(TritonConfig)}

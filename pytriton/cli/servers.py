@@ -1,4 +1,4 @@
-"""Chooses the server that a command speaks to, and finds its token if it is one's own."""
+"""Chooses the server for a command, and finds its token if this user runs it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def choose_server(url: str | None, token: str | None, command: str) -> tuple[str
     """Returns the URL and the token for a command.
 
     Args:
-        url: The URL that was given; by default that of the only server of this user on this machine, or
-            ``localhost:8000`` if there is none.
-        token: The token that was given; by default that of the server, if this user runs it on this machine.
+        url: The given URL; by default that of the only server of this user on this machine, or ``localhost:8000`` if
+            there is none.
+        token: The given token; by default that of the server, if this user runs it on this machine.
         command: The command's words, for messages.
 
     Raises:
-        PyTritonClientInvalidUrlError: None was given, and this user runs several servers.
+        PyTritonClientInvalidUrlError: No URL is given, and this user runs several servers.
     """
     servers = running_servers()
     if url is None:
@@ -37,7 +37,7 @@ def choose_server(url: str | None, token: str | None, command: str) -> tuple[str
 
 
 def response_timeout_s(timeout_s: float | None) -> float:
-    """Returns how long a response may take, if ``--timeout`` has this value."""
+    """Returns how long a response may take, given the value of ``--timeout``."""
     return DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
 
 
@@ -63,7 +63,7 @@ def _token_of(url: str, servers: Sequence[RunningServer]) -> str | None:
 
 
 def _is_here(hostname: str) -> bool:
-    """Returns whether a name or address is this machine's own, and no other's."""
+    """Returns whether a name or address belongs to this machine only."""
     try:
         return ipaddress.ip_address(hostname).is_loopback
     except ValueError:

@@ -14,7 +14,7 @@ _SPACES = re.compile(r"\s+")
 
 
 def add_settings(parser: argparse._ArgumentGroup, settings: Any, skipped: Container[str]) -> None:
-    """Adds a flag for each field, with its text of the docstring.
+    """Adds a flag for each field, with its description from the docstring.
 
     Args:
         parser: A group of flags.

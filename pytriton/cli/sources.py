@@ -1,4 +1,4 @@
-"""The source files of a program: its modules below one folder, what they import, and importing them anew."""
+"""The source files of a program: its modules below one folder, their imports, and importing them again."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 from types import ModuleType
 
 _LIBRARIES = ("site-packages", "dist-packages", "node_modules", "__pycache__")
-_FOREIGN = ("__main__", "pytriton")  # which runs the program
+_FOREIGN = ("__main__", "pytriton")  # they run the program
 
 Signature = tuple[int, int, int]
 
 
 class Sources:
-    """The modules that a program has imported from below a folder, libraries aside.
+    """The modules that a program has imported from below a folder, except libraries.
 
     Args:
         root: The folder.
@@ -42,12 +42,12 @@ class Sources:
         return not any(part in _LIBRARIES or part.startswith(".") for part in path.relative_to(self.root).parts)
 
     def files(self) -> dict[Path, Signature | None]:
-        """Returns the files of the modules that are imported, each with what changes when it is saved."""
+        """Returns the files of the imported modules, each with its signature."""
         paths = {_file_of(module) for module in self.modules().values()}
         return {path: signature_of(path) for path in paths if path is not None}
 
     def affected(self, changed: Container[Path]) -> set[str]:
-        """Returns the names of modules that have changed, or import such ones, directly or not."""
+        """Returns the names of modules that have changed, or import changed ones directly or indirectly."""
         modules = self.modules()
         needs = {name: _imports(module) & modules.keys() for name, module in modules.items()}
         affected = {name for name, module in modules.items() if _file_of(module) in changed}
@@ -57,7 +57,7 @@ class Sources:
 
 
 def signature_of(path: Path) -> Signature | None:
-    """Returns what changes when a file is saved; None if it is gone."""
+    """Returns a signature that changes when the file is saved; None if the file is gone."""
     try:
         stat = path.stat()
     except OSError:
@@ -67,11 +67,11 @@ def signature_of(path: Path) -> Signature | None:
 
 @contextlib.contextmanager
 def without(names: Iterable[str], sources: Sources) -> Iterator[None]:
-    """Forgets modules, so that they are imported anew; after an error, all is as it was before.
+    """Forgets modules, so that they are imported again; restores them after an error.
 
     Args:
         names: The modules' names.
-        sources: The program's sources; those of its modules that are imported meanwhile are forgotten after an error.
+        sources: The program's sources; modules that are imported within the block are forgotten after an error.
     """
     before = sources.modules()
     for name in names:
@@ -91,9 +91,9 @@ def without(names: Iterable[str], sources: Sources) -> Iterator[None]:
 
 
 def read_sources_afresh(sources: Sources) -> None:
-    """Has the program's modules compiled from their sources, without bytecode files.
+    """Makes Python compile the program's modules from their sources, without bytecode files.
 
-    Python takes a bytecode file for current if the source has the same size and was saved in the same second.
+    Python considers a bytecode file current if the source has the same size and was saved in the same second.
 
     Args:
         sources: The program's sources.
@@ -116,7 +116,7 @@ def read_sources_afresh(sources: Sources) -> None:
 
 class _SourceLoader(importlib.machinery.SourceFileLoader):
     def path_stats(self, path: str) -> Mapping[str, int]:
-        """Says nothing of the source's age, without which no bytecode file is read or written."""
+        """Omits the source's age, so that no bytecode file is read or written."""
         raise OSError
 
 
@@ -126,12 +126,12 @@ def _file_of(module: ModuleType | None) -> Path | None:
 
 
 def _imports(module: ModuleType) -> set[str]:
-    """Returns names that a module's source imports, and its packages; some may be no modules."""
+    """Returns the names that a module's source imports, and its packages; not all names are modules."""
     found = set(_with_parents(module.__name__)) - {module.__name__}
     path = _file_of(module)
     try:
         tree = ast.parse(path.read_bytes()) if path is not None else None
-    except (OSError, SyntaxError, ValueError):  # of a file that has just changed
+    except (OSError, SyntaxError, ValueError):  # the file has just changed
         return found
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Import):

@@ -20,16 +20,16 @@ def read_assignment(word: str, of_bytes: Container[str] = ()) -> tuple[str, Any]
     """Reads a word such as ``x=[1,2]``, ``x=@array.npy`` or ``text=hello``.
 
     Args:
-        word: The word. Behind the first ``=`` stands ``@`` and the name of a ``.npy`` file, or JSON, or else text. Text
-            that begins with ``@`` or looks like JSON is written as JSON: ``'"@here"'``.
-        of_bytes: Names of the inputs that take text and bytes: JSON without strings, such as ``123``, is text there,
-            and the content of any file is taken; of a ``.npy`` file with strings, the strings.
+        word: The word. After the first ``=`` come ``@`` and the name of a ``.npy`` file, or JSON, or text. Text that
+            begins with ``@`` or looks like JSON is written as JSON: ``'"@here"'``.
+        of_bytes: Names of the inputs that accept text and bytes: for them, JSON without strings, such as ``123``, is
+            text, and a file is read as bytes, except a ``.npy`` file with strings.
 
     Returns:
         The name, and an array, or a value of Python's own.
 
     Raises:
-        PyTritonClientValueError: It is none of these, or the file cannot be read.
+        PyTritonClientValueError: It has another form, or the file cannot be read.
 
     Examples:
         >>> read_assignment("x=[[1, 2]]")
@@ -41,7 +41,7 @@ def read_assignment(word: str, of_bytes: Container[str] = ()) -> tuple[str, Any]
     """
     name, equals, text = word.partition("=")
     if not equals or not name:
-        raise PyTritonClientValueError(f"{word!r} is no tensor; write name=@array.npy, name='[[1,2]]' or name=text.")
+        raise PyTritonClientValueError(f"{word!r} is not a tensor; write name=@array.npy, name='[[1,2]]' or name=text.")
     if not text.startswith("@"):
         value = read_value(text)
         return name, text if name in of_bytes and not _is_text(value) else value
@@ -63,7 +63,7 @@ def _is_text(value: Any) -> bool:
 
 
 def printable(array: Array) -> Any:
-    """Converts an array for JSON; bytes become text, with replacements for what is not UTF-8."""
+    """Converts an array for JSON; bytes become text, in which invalid UTF-8 is replaced."""
     if array.dtype.kind in "OS":
         elements = [element.decode(errors="replace") for element in array.ravel().tolist()]
         return np.array(elements, dtype=object).reshape(array.shape).tolist()
@@ -76,11 +76,11 @@ def save(path: Path, response: Mapping[str, Array]) -> None:
     """Writes arrays to a file.
 
     Args:
-        path: Of a file ``.npz``, which takes them all, or ``.npy``, which takes the only one.
+        path: The path of a ``.npz`` file, for any number of arrays, or a ``.npy`` file, for a single one.
         response: The arrays by name.
 
     Raises:
-        PyTritonClientValueError: The file cannot be written, or is of another kind, or there are several arrays for a
+        PyTritonClientValueError: The file cannot be written, has another extension, or there are several arrays for a
             ``.npy``.
     """
     arrays = {name: _without_objects(name, array) for name, array in response.items()}
@@ -137,7 +137,7 @@ def _array_of_file(name: str, path: Path) -> Array:
 
 
 def _without_objects(name: str, array: Array) -> Array:
-    """Converts objects to bytes of one length: arrays of objects would be saved as an unsafe pickle."""
+    """Converts objects to bytes of equal length: arrays of objects would be saved as an unsafe pickle."""
     if array.dtype.kind != "O":
         return array
     if any(element.endswith(b"\0") for element in array.ravel().tolist()):

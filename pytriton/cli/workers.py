@@ -1,4 +1,4 @@
-"""Replaces inference callables by several, or by processes of their own."""
+"""Replaces inference callables with several instances, or with processes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def replaced(sources: list[InferenceSource], instances: int | None, program: str
     """Returns the inference callables with which a model is served.
 
     Args:
-        sources: Those that it was bound to.
-        instances: How many share the load, if it was bound to one; None leaves that as it is.
+        sources: The callables that it was bound to.
+        instances: Number of instances, if it was bound to a single callable; None for no change.
         program: The program's module, if each callable gets a process of its own.
     """
     if instances is not None and len(sources) == 1:
@@ -29,7 +29,7 @@ def replaced(sources: list[InferenceSource], instances: int | None, program: str
 def _in_process(source: InferenceSource, program: str) -> InferenceSource:
     if isinstance(source, FactoryInstance):
         return source
-    # Its functions are sent as they are: imported in the process, the program might serve there, too.
+    # Its functions are pickled by value: importing the program in the process might serve there, too.
     cloudpickle.register_pickle_by_value(sys.modules[program])
     return ProcessInstance(functools.partial(_itself, source))
 

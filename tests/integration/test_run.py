@@ -170,7 +170,7 @@ def test_a_program_that_serves_itself_has_its_functions_in_processes(tmp_path):
             "app.py has no Triton at module level, and no function with the decorator pytriton.model",
         ),
         (SCALE + "other = Triton()", ["app.py"], "app.py has several: 'triton', 'other'; name one: app.py:triton"),
-        (SCALE, ["app.py:wrong"], "app.py: 'wrong' is no Triton; there is 'triton'."),
+        (SCALE, ["app.py:wrong"], "app.py: 'wrong' is not a Triton; there is 'triton'."),
         (SCALE, ["none.py"], "There is no Python file '"),
         (SCALE, ["none"], "There is no module 'none' in "),
         (SCALE, ["a b"], "'a b' is neither a Python file nor the name of a module."),

@@ -31,7 +31,7 @@ def triton():
 
 @pytest.fixture(scope="module")
 def open_to_all():
-    """A server that wants its token for shared memory and statistics alone."""
+    """A server that requires its token for shared memory and statistics only."""
     security = TritonSecurityConfig(access_token=TOKEN, restricted_endpoints=["shared-memory", "statistics"])
     with Triton(config=free_config(), security_config=security) as triton:
         triton.run()
@@ -111,7 +111,7 @@ def test_the_command_line_takes_the_token(protocol, triton, name, capsys, monkey
     url = url_of(triton, protocol)
     for words in (["infer", url, name, "x=1"], ["models", url]):
         assert main(words) == 1
-        assert f"as --token. The environment variable {TOKEN_VARIABLE} does it, too" in capsys.readouterr().err
+        assert f"as --token. The environment variable {TOKEN_VARIABLE} sets it, too" in capsys.readouterr().err
         assert main([*words, "--token", TOKEN]) == 0
         with monkeypatch.context() as environment:
             environment.setenv(TOKEN_VARIABLE, TOKEN)
@@ -127,7 +127,7 @@ def test_models_are_shown_without_their_counts(protocol, open_to_all, name, caps
         lines = capsys.readouterr().out.splitlines()
         return lines[lines.index(f"{name} version 1: READY") + 3]
 
-    assert shown() == "  counts  not shown: the server wants its token for that"
+    assert shown() == "  counts  not shown: the server requires its token for that"
     assert shown("--token", TOKEN) == "  counts  0 inferences, 0 executions, 0 failed"
 
 

@@ -64,7 +64,7 @@ def test_a_server_that_does_not_start_is_a_failure(capsys, current_server):
     assert main(["check", "--server-path", str(current_server)]) == 1
     printed = capsys.readouterr()
     assert "Start            failed: " in printed.out
-    assert "What failed: Start." in printed.err
+    assert "These checks failed: Start." in printed.err
 
 
 def test_a_file_that_cannot_be_written_is_an_error(capsys, tmp_path):

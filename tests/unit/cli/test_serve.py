@@ -61,7 +61,7 @@ def test_help_has_the_whole_text_of_each_setting(command_line, capsys):
         main([*command_line, "--help"])
     shown = " ".join(capsys.readouterr().out.split())
     wholes = {
-        "serve": "The server ends when something fails at its start, such as loading a model of model_repository; by",
+        "serve": "Exit when something fails during startup, such as loading a model of model_repository; on",
         "gateway": "Otherwise each one begins a trace, so that clients cannot decide what is recorded.",
     }
     assert wholes[command_line[0]] in shown

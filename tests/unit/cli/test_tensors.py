@@ -39,7 +39,7 @@ def test_any_text_is_read_or_refused(name, text):
 
 @pytest.mark.parametrize("word", ["", "x", "=1", "="])
 def test_what_is_no_assignment(word):
-    with pytest.raises(PyTritonClientValueError, match="is no tensor; write name=@array"):
+    with pytest.raises(PyTritonClientValueError, match="is not a tensor; write name=@array"):
         read_assignment(word)
 
 
