@@ -37,7 +37,7 @@ def import_library(adapter: str, library: str, *, package: str, extra: str) -> A
 def decode(array: Array) -> Array:
     """Decodes an array of UTF-8 to an array of strings; invalid bytes become U+FFFD.
 
-    They are no error, because that would fail all requests of the batch.
+    Raising an error would fail all requests of the batch.
 
     Examples:
         >>> decode(np.array([[b"yes"], [b"no"]], dtype=object)).tolist()
@@ -49,9 +49,9 @@ def decode(array: Array) -> Array:
 
 
 def infer_func_of(function: Callable[..., dict[str, Array]], description: str, batching: bool = True) -> InferFunc:
-    """Makes an inference callable of a function from arrays to arrays.
+    """Converts a function from arrays to arrays to an inference callable.
 
-    If a batch fails, each of its requests is tried alone, so that one that cannot be computed does not fail the others.
+    If a batch fails, each of its requests is retried alone, so that an invalid request does not fail the others.
 
     Args:
         function: Takes the inputs by name, and returns the outputs.

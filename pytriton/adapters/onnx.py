@@ -1,4 +1,4 @@
-"""The adapter for ONNX models, which ONNX Runtime computes."""
+"""The adapter for ONNX models, executed by ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DTYPES = {
     **{f"tensor({sign}int{bits})": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
 }
 _CPU = "CPUExecutionProvider"
-_DEFAULT_PROVIDERS = ("CUDAExecutionProvider", _CPU)  # TensorRT, where it is there, compiles for minutes
+_DEFAULT_PROVIDERS = ("CUDAExecutionProvider", _CPU)  # not TensorRT, which compiles for minutes
 
 
 def onnx_model(
@@ -43,8 +43,8 @@ def onnx_model(
 
     Args:
         model: The path of a file, its content as bytes, or an ``onnxruntime.InferenceSession``.
-        batching: Whether the first dimension is the batch. By default it is if its size varies in all inputs and
-            outputs, and the inputs call it by one name.
+        batching: Whether the first dimension is the batch. By default it is if its size is variable in all inputs and
+            outputs, and has the same name in all inputs.
         max_batch_size: Samples that a batch may have.
         threads: Threads that compute a batch. By default, ONNX Runtime decides; processes share the cores equally.
         providers: Execution providers of ONNX Runtime, the preferred one first. By default CUDA, where it is available,
@@ -120,7 +120,7 @@ def _load(source: Any, threads: int | None, providers: Sequence[Any] | None, opt
 
 
 def _checked_providers(providers: Sequence[Any] | None) -> list[Any]:
-    """Returns the providers to use. ONNX Runtime itself would pass over one that it lacks."""
+    """Returns the providers to use, checked: ONNX Runtime itself silently skips one that it lacks."""
     available = _onnxruntime().get_available_providers()
     if providers is None:
         return [each for each in _DEFAULT_PROVIDERS if each in available]
@@ -143,7 +143,7 @@ def _has_batch(session: Any) -> bool:
 
 
 def _size(dimension: object) -> int:
-    """Returns the size of a dimension; where it varies, ONNX Runtime gives its name or None."""
+    """Returns the size of a dimension; ONNX Runtime represents a variable one by its name or None."""
     return dimension if isinstance(dimension, int) and dimension > 0 else -1
 
 

@@ -1,4 +1,4 @@
-"""Samples for scikit-learn: which inputs they have, and how an estimator gets them."""
+"""Samples for scikit-learn: their inputs, and their conversion for an estimator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytriton.model_config.datatypes import BYTES_KINDS
 from pytriton.proxy.types import Array
 
 Join = Callable[..., Any]
-"""Takes inputs by name, and returns samples as an estimator takes them. A process can import it."""
+"""Converts inputs, given by name, to samples for an estimator. Can be pickled by reference."""
 
 
 def samples_of(estimator: Any, example: Any, dtype: Any) -> tuple[dict[str, Array], Join]:
@@ -23,11 +23,12 @@ def samples_of(estimator: Any, example: Any, dtype: Any) -> tuple[dict[str, Arra
 
     Args:
         estimator: The estimator.
-        example: Samples as it takes them, or None.
+        example: Samples in the estimator's format, or None.
         dtype: Type of the features, or None.
 
     Returns:
-        The first sample as clients send it: each input with a batch of one; and what joins inputs to samples.
+        The first sample as clients send it, each input with a batch of one; and the function that joins inputs to
+        samples.
 
     Raises:
         PyTritonBadParameterError: The inputs cannot be found.
@@ -72,14 +73,14 @@ def _feature_count(estimator: Any) -> int:
     count = getattr(estimator, "n_features_in_", None)
     if count is None:
         raise PyTritonBadParameterError(
-            f"sklearn_model: {type(estimator).__name__} does not say how many features it takes; pass a sample as "
+            f"sklearn_model: {type(estimator).__name__} does not have its number of features; pass a sample as "
             "example, as in example=X[:1]."
         )
     return int(count)
 
 
 def _as_sent(array: Array) -> Array:
-    """Returns an array as a client sends it: strings as bytes."""
+    """Converts an array to what a client sends: strings become bytes."""
     if array.dtype.kind not in BYTES_KINDS:
         return array
     sent = np.empty(array.shape, object)

@@ -18,7 +18,7 @@ from pytriton.proxy.context import CALL_FRAME
 from pytriton.proxy.types import Array
 
 _METHODS = ("predict", "predict_proba")
-_MOST_CLASSES = 20  # that a description names
+_MOST_CLASSES = 20  # named in a description
 
 
 def sklearn_model(
@@ -78,11 +78,11 @@ def _check_fitted(estimator: Any) -> None:
         import_sklearn("sklearn.utils.validation").check_is_fitted(estimator)
     except TypeError as error:
         raise PyTritonBadParameterError(
-            f"sklearn_model got {estimator!r}, which is no estimator: {error} Pass an estimator after fit()."
+            f"sklearn_model got {estimator!r}, which is not an estimator: {error} Pass an estimator after fit()."
         ) from error
     except import_sklearn("sklearn.exceptions").NotFittedError as error:
         raise PyTritonBadParameterError(
-            f"sklearn_model: this {name} is not fitted; call its method fit, with samples to learn from, before."
+            f"sklearn_model: this {name} is not fitted; call its method fit first."
         ) from error
     if not hasattr(estimator, "predict"):
         raise PyTritonBadParameterError(
@@ -136,7 +136,7 @@ def _infer_func(estimator: Any, join: Join, names: dict[str, list[str]]) -> Infe
 
 
 def _wanted(names: dict[str, list[str]]) -> list[str]:
-    """Returns the methods of whose outputs a request of the batch wants one."""
+    """Returns the methods whose outputs are requested by any request of the batch."""
     wanted: set[str] = set()
     for request in CALL_FRAME.get()[0] if len(names) > 1 else ():
         of_request = getattr(request, "requested_output_names", None)

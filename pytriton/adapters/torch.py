@@ -37,8 +37,8 @@ def torch_model(
         module: The module. It is switched to evaluation mode, and moved to the device.
         inputs: The inputs, in order.
         outputs: The outputs, in order.
-        example: In place of both lists: a tensor, or a tuple or dictionary of tensors, for one call of the module. All
-            its sizes but the batch are those that are served. float16 and bfloat16 results are sent as float32.
+        example: Instead of both lists: a tensor, or a tuple or dictionary of tensors, for one call of the module. All
+            its sizes except the batch are fixed. float16 and bfloat16 results are sent as float32.
         device: Where the module runs, such as ``cuda``; by default where it is.
         dtype: Type to which the module's parameters and its floating-point inputs are converted, such as
             ``torch.float16``; by default they stay as they are.
@@ -54,10 +54,10 @@ def torch_model(
     """
     torch = import_library("torch_model", "torch", package="torch", extra="torch")
     if not isinstance(module, torch.nn.Module):
-        raise PyTritonBadParameterError(f"torch_model got {module!r}, which is no torch.nn.Module; pass a module.")
+        raise PyTritonBadParameterError(f"torch_model got {module!r}, which is not a torch.nn.Module; pass a module.")
     if (example is None) == (inputs is None or outputs is None) or (example is not None and (inputs or outputs)):
         raise PyTritonBadParameterError(
-            "torch_model takes both inputs and outputs, or an example in place of them; pass one of the two, such as "
+            "torch_model takes both inputs and outputs, or an example instead; pass one of the two, such as "
             "example=torch.zeros(1, 3, 224, 224)."
         )
     module = _prepare(torch, module, device, dtype, compile)
@@ -82,14 +82,14 @@ def _device_of(torch: Any, module: Any) -> Any:
 
 def _prepare(torch: Any, module: Any, device: Any, dtype: Any, compile: bool) -> Any:
     try:
-        if device is not None or dtype is not None:  # else, its parts may stay on several devices
+        if device is not None or dtype is not None:  # otherwise, its parts may stay on several devices
             module.to(device=device, dtype=dtype)
     except Exception as error:
         raise PyTritonBadParameterError(
             f"torch_model cannot move the module to device={device!r}, dtype={dtype!r}: {error}; choose others, or "
             "leave them out."
         ) from error
-    with contextlib.suppress(NotImplementedError):  # by an exported program, which cannot be switched
+    with contextlib.suppress(NotImplementedError):  # an exported program cannot be switched
         module.eval()
     return torch.compile(module) if compile else module
 
@@ -162,7 +162,7 @@ def _infer_func(call: ModuleCall, outputs: Sequence[Tensor]) -> InferFunc:
                     f"the module returned {', '.join(map(repr, results)) or 'no tensor'}, and no output {name!r}; name "
                     "the outputs as the module does"
                 )
-            # A tensor of a GPU is copied by the worker, if at all.
+            # If a tensor on a GPU must be copied, the worker does so.
             found[name] = converted(tensor, dtype) if tensor.is_cuda else array_of(tensor, dtype)
         return found
 

@@ -19,8 +19,8 @@ class ModuleCall:
     Args:
         torch: PyTorch.
         module: The module.
-        names: The names of the inputs, in order. They go to ``forward`` by name if it has such parameters in another
-            order, and else by position.
+        names: The names of the inputs, in order. They are passed to ``forward`` by name if it has such parameters in
+            another order, and otherwise by position.
         device: Where the module runs.
         dtype: Type to which floating-point inputs are converted, or None.
     """
@@ -50,7 +50,7 @@ class ModuleCall:
     def _tensor(self, array: Array) -> Any:
         tensor = self.torch.from_dlpack(array) if isinstance(array, GpuTensor) else self.torch.from_numpy(array)
         dtype = self._dtype if tensor.is_floating_point() else None
-        # To a GPU: whoever reads the results waits for it, and the batch's memory is kept as long.
+        # Asynchronous: reading the results waits for the copy, and the batch's memory is kept until then.
         return tensor.to(self._device, dtype, non_blocking=self.torch.device(self._device).type == "cuda")
 
     def _results(self, returned: Any) -> dict[Any, Any]:

@@ -45,12 +45,12 @@ def transformers_model(pipeline: Any, *, max_batch_size: int = 64, **arguments: 
     results. ``feature-extraction`` returns ``features`` of shape ``(tokens, size)``, one text at a time.
 
     Args:
-        pipeline: What ``transformers.pipeline`` returns, for classification, generation or extraction of features.
+        pipeline: The result of ``transformers.pipeline``, for classification, generation or feature extraction.
         max_batch_size: Samples that a batch may have.
         **arguments: Passed to each call of the pipeline, such as ``top_k=3`` or ``max_new_tokens=50``.
 
     Raises:
-        PyTritonBadParameterError: It is not a pipeline, its task is none of these, or it fails for a made-up sample.
+        PyTritonBadParameterError: It is not a pipeline, its task is not supported, or it fails for a made-up sample.
         ImportError: transformers is not installed.
 
     Examples:
@@ -91,7 +91,7 @@ def transformers_model(pipeline: Any, *, max_batch_size: int = 64, **arguments: 
 
 
 def _input(pipeline: Any) -> tuple[str, Array, _Samples]:
-    """Returns the name of the input, an example of it, and what converts it for the pipeline."""
+    """Returns the name of the input, an example of it, and the function that converts it for the pipeline."""
     task = pipeline.task
     if task in (*_TEXT_TASKS, _FEATURES) or task.startswith("translation"):
         text = pipeline.tokenizer.mask_token if task == "fill-mask" else "text"
@@ -132,7 +132,7 @@ def _call(pipeline: Any, arguments: dict[str, Any], samples: list[Any]) -> dict[
     size = len(samples) if _can_pad(pipeline) else 1
     results = pipeline(samples, batch_size=size, **arguments)
     if pipeline.task == "fill-mask" and len(samples) == 1:
-        results = [results]  # it returns the results of a single text without a list around them
+        results = [results]  # the results of a single text are not in a list
     rows = [_records(each) for each in results]
     if len({len(row) for row in rows}) > 1:
         raise PyTritonValidationError(f"the pipeline returned {[*map(len, rows)]} results for the texts of one batch")
@@ -144,7 +144,7 @@ def _call(pipeline: Any, arguments: dict[str, Any], samples: list[Any]) -> dict[
 
 
 def _can_pad(pipeline: Any) -> bool:
-    """Returns whether texts of several lengths can be one batch; a text can be continued only at its end."""
+    """Returns whether texts of several lengths can form a batch: generation requires padding at the start."""
     tokenizer = pipeline.tokenizer
     if tokenizer is None or pipeline.task in _AUDIO_TASKS:
         return True

@@ -210,8 +210,8 @@ def test_description_has_the_classes():
     [
         (LogisticRegression(), "this LogisticRegression is not fitted; call its method fit"),
         (make_pipeline(StandardScaler(), LogisticRegression()), "this Pipeline is not fitted"),
-        (LogisticRegression, "is no estimator"),
-        ("model.pkl", "sklearn_model got 'model.pkl', which is no estimator"),
+        (LogisticRegression, "is not an estimator"),
+        ("model.pkl", "sklearn_model got 'model.pkl', which is not an estimator"),
         (DBSCAN().fit(X), "DBSCAN has no method predict"),
         (StandardScaler().fit(X), "StandardScaler has no method predict"),
     ],

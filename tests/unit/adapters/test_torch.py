@@ -215,8 +215,8 @@ def test_output_that_the_module_does_not_return_is_named():
 @pytest.mark.parametrize(
     ("module", "arguments", "message"),
     [
-        (abs, {"example": torch.zeros(1)}, "is no torch.nn.Module"),
-        (torch.nn.Linear, {"example": torch.zeros(1)}, "is no torch.nn.Module"),
+        (abs, {"example": torch.zeros(1)}, "is not a torch.nn.Module"),
+        (torch.nn.Linear, {"example": torch.zeros(1)}, "is not a torch.nn.Module"),
         (torch.nn.Linear(3, 2), {}, "takes both inputs and outputs, or an example"),
         (torch.nn.Linear(3, 2), {"inputs": X_IN}, "takes both inputs and outputs, or an example"),
         (torch.nn.Linear(3, 2), {"inputs": X_IN, "example": torch.zeros(1, 3)}, "both inputs and outputs, or an exa"),
