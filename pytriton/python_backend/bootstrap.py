@@ -1,13 +1,12 @@
-"""Starts a worker process in an interpreter that need not have this package: ``python bootstrap.py``.
+"""Starts a worker process in an interpreter that may lack this package: ``python bootstrap.py``.
 
-The package's other modules are found from here, and nothing else of the environment that they are installed in.
+The package's other modules are found from here, but nothing else of the environment in which they are installed.
 """
 
 import sys
 
 if __name__ == "__main__":
-    # This folder, which Python has put first unless it was told not to: it has modules named as some of the standard
-    # library's.
+    # Python usually puts this folder first, but it has modules with the names of some in the standard library.
     sys.path[:] = [folder for folder in sys.path if folder != __file__.rpartition("/")[0]]
 
     import types
@@ -23,6 +22,6 @@ if __name__ == "__main__":
     run_worker(load, complete)
 
 elif __name__ == "__mp_main__":
-    # A process of multiprocessing that the model has started, which imports model.py. A folder of bytecode in the
-    # repository would look to a server that watches it like a change of the model.
+    # This is a process that the model has started through multiprocessing, which imports model.py. To a server that
+    # watches the repository, a folder of bytecode would look like a change of the model.
     sys.dont_write_bytecode = True

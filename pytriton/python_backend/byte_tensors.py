@@ -1,4 +1,4 @@
-"""The codec of BYTES tensors in `pb_utils`: each element behind its length."""
+"""The codec of BYTES tensors in `pb_utils`: each element after its length."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytriton.python_backend.errors import TritonModelException
 
 
 def serialize_byte_tensor(input_tensor: Array) -> Array:
-    r"""Encodes the elements of an array, each behind its length, as one run of bytes.
+    r"""Encodes the elements of an array, each after its length, as one run of bytes.
 
     Args:
         input_tensor: An array of bytes or objects; objects other than bytes are converted with ``str``.
@@ -28,7 +28,7 @@ def serialize_byte_tensor(input_tensor: Array) -> Array:
         b'\x02\x00\x00\x00ab\x01\x00\x00\x00c'
     """
     if input_tensor.dtype.kind not in "OSU":
-        raise TritonModelException(f"an array of {input_tensor.dtype} is no tensor of BYTES: use bytes or objects")
+        raise TritonModelException(f"an array of {input_tensor.dtype} is not a tensor of BYTES: use bytes or objects")
     if input_tensor.size == 0:
         return np.empty([0], np.object_)
     items = input_tensor.ravel().tolist()
@@ -37,7 +37,7 @@ def serialize_byte_tensor(input_tensor: Array) -> Array:
 
 
 def deserialize_bytes_tensor(encoded_tensor: Any) -> Array:
-    """Decodes what `serialize_byte_tensor` has encoded into an array of one dimension.
+    """Decodes the result of `serialize_byte_tensor` into an array of one dimension.
 
     Args:
         encoded_tensor: Bytes, an array of bytes or uint8.

@@ -57,7 +57,7 @@ class ModelConfig:
         for key in transaction_policy_dict:
             if key != "decoupled":
                 raise TritonModelException(
-                    f"set_model_transaction_policy() has the key {key!r}: there is 'decoupled' alone"
+                    f"set_model_transaction_policy() has the key {key!r}: only 'decoupled' is allowed"
                 )
         known = self._config.setdefault("model_transaction_policy", {})
         for key, wanted in transaction_policy_dict.items():

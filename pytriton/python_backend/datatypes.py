@@ -15,7 +15,7 @@ BF16 = 14
 """Code of the datatype that NumPy lacks."""
 
 OPAQUE = np.dtype("V2")
-"""Dtype of arrays of BF16 where ml_dtypes is not installed: their elements cannot be looked at."""
+"""Dtype of arrays of BF16 if ml_dtypes is not installed: their elements cannot be read."""
 
 TRITON_STRING_TO_NUMPY = {each.config_name: each.numpy.type for each in DATATYPES if each.numpy is not None}
 """NumPy types by the datatypes of a model's configuration, without ``TYPE_BF16``, which NumPy lacks."""
@@ -35,7 +35,7 @@ def allow_bf16() -> None:
 def triton_to_numpy_type(data_type: int | str) -> Any:
     """Returns the NumPy type for the code of a Triton datatype: ``np.float32`` for 11 (FP32).
 
-    A datatype of a model's configuration, such as ``"TYPE_FP32"``, is taken as well.
+    A datatype of a model's configuration, such as ``"TYPE_FP32"``, is accepted as well.
 
     Raises:
         TritonModelException: No datatype has that code, or it is BF16 and ml_dtypes is not installed.

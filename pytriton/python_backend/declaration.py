@@ -23,7 +23,7 @@ def signature_of(config_json: str, version: int) -> Signature:
         version: The model's version.
 
     Raises:
-        PyTritonBadParameterError: The configuration declares neither inputs nor outputs, or something that cannot be.
+        PyTritonBadParameterError: The configuration declares neither inputs nor outputs, or is invalid.
     """
     config = json.loads(config_json)
     allow_bf16()
@@ -63,7 +63,7 @@ def _tensor(declared: dict[str, Any]) -> Tensor:
 
 
 def _control_inputs(config: dict[str, Any]) -> list[Tensor]:
-    """Returns the inputs that the server adds: a sequence's start, end and readiness, and its state."""
+    """Returns the inputs that the server adds: start, end and readiness of a sequence, and its state."""
     sequence = config.get("sequence_batching") or {}
     controls = [Tensor((1,), "int64", each["name"], True) for each in sequence.get("control_input", ())]
     states = [

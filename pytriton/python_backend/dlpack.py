@@ -1,4 +1,4 @@
-"""Arrays that are shared with other libraries by DLPack."""
+"""Arrays that are shared with other libraries through DLPack."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ class _Capsule:
 
 
 class _Writable:
-    """Presents an array as writable: NumPy takes a capsule that does not say so as read-only."""
+    """Presents an array as writable: NumPy treats a capsule without that flag as read-only."""
 
     def __init__(self, array: Array) -> None:
         interface = array.__array_interface__
         self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
-        self._array = array  # which holds the memory
+        self._array = array  # owns the memory
 
 
 def to_capsule(array: Array, arguments: dict[str, Any]) -> Any:
     """Returns a DLPack capsule that shares the array's memory, or that of a copy if the array is read-only.
 
     Args:
-        array: Of any dtype but objects.
-        arguments: Of ``__dlpack__``.
+        array: An array of any dtype except objects.
+        arguments: The arguments of ``__dlpack__``.
 
     Raises:
         TritonModelException: DLPack has no such dtype.
@@ -59,10 +59,10 @@ def to_capsule(array: Array, arguments: dict[str, Any]) -> Any:
 
 
 def from_dlpack(source: Any) -> Array | GpuTensor:
-    """Converts a DLPack capsule, or an object that exports one, to an array, or to a tensor of a GPU.
+    """Converts a DLPack capsule, or an object that exports one, to an array, or to a tensor on a GPU.
 
     Raises:
-        TritonModelException: It is no such thing, or its memory cannot be read from here.
+        TritonModelException: It is neither, or its memory cannot be read from here.
     """
     if type(source).__name__ == "PyCapsule":
         try:
@@ -83,7 +83,7 @@ def from_dlpack(source: Any) -> Array | GpuTensor:
         array: Array = np.from_dlpack(source)
         return np.asarray(_Writable(array)) if isinstance(source, _Capsule) else array
     except (BufferError, RuntimeError, TypeError) as error:
-        raise TritonModelException(f"NumPy cannot take this DLPack tensor: {error}") from error
+        raise TritonModelException(f"NumPy does not accept this DLPack tensor: {error}") from error
 
 
 def _is_bfloat(source: Any) -> bool:

@@ -14,7 +14,7 @@ class TritonError:
         code: What kind of error it is: ``TritonError.INTERNAL``, ``TritonError.INVALID_ARG`` and so on.
 
     Raises:
-        TypeError: The message is no string.
+        TypeError: The message is not a string.
         ValueError: There is no such code.
 
     Examples:

@@ -26,7 +26,7 @@ _BOTH = (
     "Expected a None object in the execute return for a rescheduled request, found a response: a request is either "
     "answered or rescheduled"
 )
-_FAILURES = (Exception, SystemExit)  # of a coroutine, and not its cancellation
+_FAILURES = (Exception, SystemExit)  # a coroutine's failures, without its cancellation
 _COLLECT_AFTER_S = 1.0
 
 
@@ -36,7 +36,7 @@ class ServedModel:
     Args:
         instance: The object.
         signature: Its inputs and outputs.
-        device: Number of the GPU that the instance is to use, or None.
+        device: Number of the instance's GPU, or None.
         instance_name: The instance's name in Triton.
     """
 
@@ -65,17 +65,17 @@ class ServedModel:
         ]
 
     def select_device(self) -> None:
-        """Selects the instance's GPU, if it has one, for the thread that calls this."""
+        """Selects the instance's GPU, if it has one, for the calling thread."""
         if self.device is not None:
             select_device(self.device)
 
     def items(self, returned: Any, requests: list[ServedRequest]) -> list[Any]:
-        """Converts what ``execute`` returned for the worker; None for requests whose response is sent otherwise.
+        """Converts the return value of ``execute`` for the worker; None for requests whose response is sent otherwise.
 
-        It may return None in place of a list, and send all responses by response senders.
+        ``execute`` may return None instead of a list, and send all responses through response senders.
 
         Raises:
-            RequestError: It is not one response for each request.
+            RequestError: There is not one response for each request.
         """
         if returned is None:
             returned = [None] * len(requests)
@@ -88,7 +88,7 @@ class ServedModel:
         return [self._item(response, request) for response, request in zip(returned, requests)]
 
     def await_senders(self, returned: Any, items: list[Any], requests: list[ServedRequest]) -> None:
-        """Fails requests without a response when the model no longer refers to them and has not used their senders."""
+        """Fails requests without a response once the model has dropped them without using their senders."""
         problem = _NO_LIST.format("NoneType") if returned is None else _UNANSWERED
         for item, request in zip(items, requests):
             if item is None and not request.has_sender:
@@ -107,7 +107,7 @@ class ServedModel:
         return item_of(response, self.outputs)
 
     def deferred_items(self, returned: Any, requests: list[ServedRequest]) -> list[Any] | None:
-        """Converts what ``execute`` returned where all requests have responders; None if these send all responses.
+        """Like `items`, if all requests have responders; returns None if these send all responses.
 
         Raises:
             RequestError: It does not fit the model.
@@ -132,12 +132,12 @@ class ServedModel:
             )
 
     def error(self, text: str, detail: str = "", name: str = TritonModelException.__name__) -> RequestError:
-        """Returns an error of ``execute``, whose text begins as in Triton's Python backend, and its class's name."""
+        """Returns the error of a failed ``execute``, with the same first words as in Triton's Python backend."""
         message = f"Failed to process the request(s) for model '{self._instance_name}', message: {text}"
         return RequestError(TritonError.INTERNAL, message, detail, name)
 
     def error_of(self, error: BaseException) -> BaseException:
-        """Converts what ``execute`` raised to an error, with the traceback for the server's log."""
+        """Converts an exception from ``execute`` to an error, with the traceback for the server's log."""
         if isinstance(error, (RequestError, PyTritonInvalidRequestError)):
             return error
         failure = failure_of(error, self.name)
@@ -151,7 +151,7 @@ class Sequential:
         self._model = model
 
     def __call__(self, requests: Sequence[BatchRequest]) -> list[Any] | Awaitable[list[Any]]:
-        """Calls ``execute`` with a batch; if it returns an awaitable, the worker waits for that on its event loop."""
+        """Calls ``execute`` with a batch; if it returns an awaitable, the worker awaits that on its event loop."""
         served = self._model.requests(requests)
         senders = Senders(self._model, served)
         try:
@@ -186,11 +186,11 @@ class Sequential:
 
 
 class Senders:
-    """Collects what response senders send for a batch, each request once.
+    """Collects the responses that senders send for a batch, one per request.
 
     Args:
         model: The model.
-        requests: The batch; each gets its responder here when the model calls for a sender.
+        requests: The batch; each request gets its responder here when the model requests a sender.
     """
 
     were_used = False
@@ -198,7 +198,7 @@ class Senders:
 
     def __init__(self, model: ServedModel, requests: list[ServedRequest]) -> None:
         self._model = model
-        self._sent: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()  # a destructor may put to it
+        self._sent: queue.SimpleQueue[tuple[int, object]] = queue.SimpleQueue()  # a destructor may put items
         self._responses: dict[int, object] = {}
         for request in requests:
             request.find_responder = self.responder
@@ -209,13 +209,13 @@ class Senders:
         return Responder(self._respond, index, self._model.outputs, False)
 
     def unanswered(self, items: list[Any], requests: list[ServedRequest]) -> list[int]:
-        """Returns the numbers of the requests that get no response from the list of items."""
+        """Returns the numbers of the requests without a response in the list of items."""
         return [
             index for index, (item, request) in enumerate(zip(items, requests)) if item is None or request.has_response
         ]
 
     def complete(self, items: list[Any], unanswered: list[int]) -> None:
-        """Waits for what the senders of requests send, and puts it into the list of items."""
+        """Waits for the senders' responses to these requests, and adds them to the list of items."""
         for index in unanswered:
             items[index] = self._wait(index)
 
@@ -236,7 +236,7 @@ class Senders:
 class Deferred:
     """``execute`` that is called for one batch after the other, and whose responses may follow later.
 
-    It may return an awaitable: then the next call does not wait for that.
+    It may return an awaitable: the next call does not wait for that.
     """
 
     _pytriton_deferred = True
@@ -266,7 +266,7 @@ class Deferred:
 
 
 class Concurrent:
-    """``async execute``, which is called for many batches at a time."""
+    """``async execute``, which is called for many batches concurrently."""
 
     _pytriton_deferred = True
 
@@ -285,8 +285,8 @@ class Concurrent:
 def callable_of(model: ServedModel) -> Sequential | Deferred | Concurrent:
     """Returns the inference callable of a model.
 
-    A function that wraps a coroutine function may return its coroutine, or run that and return its result, which it
-    cannot do in an event loop.
+    A function that wraps a coroutine function may return the coroutine, or run it and return its result, which is not
+    possible in an event loop.
     """
     if inspect.iscoroutinefunction(model.execute):
         return Concurrent(model)

@@ -15,7 +15,7 @@ TRITONSERVER_MEMORY_GPU = 2
 
 
 class PreferredMemory(NamedTuple):
-    """The memory for the outputs of a called model: a GPU's, which they may stay in, or the host's."""
+    """The preferred memory for the outputs of a called model: a GPU's, where they may stay, or the host's."""
 
     type: int
     device_id: int = 0

@@ -58,7 +58,7 @@ async def astream(call: InferenceCall) -> ResponseIterator:
 class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceResponse]):
     """Iterates over responses as they arrive, with ``for`` or ``async for``. Dropping it cancels the request.
 
-    It keeps the responses: iterating over it once more yields them again. If the model sends its final flag without a
+    It keeps the responses: iterating over it again yields them again. If the model sends its final flag without a
     response, the last one is an `InferenceResponse` without tensors.
     """
 
@@ -87,7 +87,7 @@ class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceRespo
         return self.__iter__()
 
     async def __anext__(self) -> InferenceResponse:
-        """Waits for the next response, while the event loop goes on."""
+        """Waits for the next response without blocking the event loop."""
         if self._position == len(self._responses):
             await self.start()
         response = self._take()
@@ -96,7 +96,7 @@ class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceRespo
         return response
 
     async def start(self) -> None:
-        """Waits for one more response, which is not taken yet."""
+        """Waits for one more response, without consuming it."""
         if isinstance(self._replies, AsyncReplyStream):
             try:
                 self._keep(await self._replies.next())
@@ -108,7 +108,7 @@ class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceRespo
             self._keep(await asyncio.get_running_loop().run_in_executor(None, self._wait))
 
     def cancel(self) -> None:
-        """Asks the model to cancel the request; the iterator goes on until the model has ended it."""
+        """Requests cancellation; the iterator continues until the model has ended the request."""
         self._replies.request_cancellation()
 
     def _wait(self) -> InferenceReply | None:

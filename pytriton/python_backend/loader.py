@@ -97,12 +97,12 @@ def load(command: CommandMessage) -> LoadedModel:
     infer_func = callable_of(ServedModel(instance, signature, device, command.instance))
     is_ready = ReadinessCheck(instance.is_ready, command.model) if hasattr(instance, "is_ready") else None
     if not isinstance(infer_func, Concurrent):
-        loop = None  # a function that wraps the coroutine may run it there by itself
+        loop = None  # a function that wraps the coroutine may run it there itself
     return LoadedModel(infer_func, signature, finalize, is_ready, loop, reference_to(instance))
 
 
 def _with_absolute_paths(command: CommandMessage) -> CommandMessage:
-    """Returns the command with paths that are valid wherever the model goes by ``os.chdir``."""
+    """Returns the command with paths that stay valid if the model calls ``os.chdir``."""
     return dataclasses.replace(
         command, repository=_absolute(command.repository), backend=command.backend and _absolute(command.backend)
     )
@@ -110,11 +110,11 @@ def _with_absolute_paths(command: CommandMessage) -> CommandMessage:
 
 @functools.cache
 def _absolute(path: str) -> str:
-    return str(pathlib.Path(path).absolute())  # in the folder in which the process was when it first got the path
+    return str(pathlib.Path(path).absolute())  # relative to the folder in which the process first got the path
 
 
 def _set_event_loop() -> Any:
-    """Creates the model's event loop, which ``asyncio.get_event_loop()`` returns from the model's start on."""
+    """Creates the model's event loop, which ``asyncio.get_event_loop()`` returns from now on."""
     import asyncio
 
     loop = asyncio.new_event_loop()
@@ -154,10 +154,10 @@ def _import(path: pathlib.Path, command: CommandMessage) -> ModuleType:
     sys.path.append(command.repository)
     if _IMPORTABLE not in sys.path:
         sys.path.append(_IMPORTABLE)
-    # A folder of bytecode in the repository would look to a server that watches it like a change of the model.
+    # To a server that watches the repository, a folder of bytecode would look like a change of the model.
     sys.dont_write_bytecode, write = True, sys.dont_write_bytecode
     try:
-        # A backend's folder is named as what it wraps, so that a package of that name would be in its way.
+        # A backend's folder often has the name of the library that it wraps, and a package of that name would hide it.
         prefix = "" if command.backend else f"{_import_package(_version_folder(command))}."
         return _execute(prefix + path.stem, path)
     finally:
@@ -165,7 +165,7 @@ def _import(path: pathlib.Path, command: CommandMessage) -> ModuleType:
 
 
 def _import_package(folder: pathlib.Path) -> str:
-    """Makes the folder of a version a package, named after the version, for the model's relative imports."""
+    """Makes a version's folder a package, named after the version, for the model's relative imports."""
     init = folder / "__init__.py"
     if init.is_file():
         _execute(folder.name, init, [str(folder)])

@@ -18,7 +18,7 @@ LogLevel = wire.LogLevel
 
 
 class Logger:
-    """Writes into the server's log, with the file and the line that it is called from; where there is none, to stderr.
+    """Writes to the server's log, with the file and the line of the caller; without a server, to stderr.
 
     Examples:
         >>> Logger.log_info("the weights are loaded")  # doctest: +SKIP
@@ -36,14 +36,14 @@ class Logger:
 
         Args:
             message: What to write.
-            level: ``Logger.INFO``, ``WARNING``, ``ERROR`` or ``VERBOSE``; the last is written where the server runs
-                with ``--log-verbose``.
+            level: ``Logger.INFO``, ``WARNING``, ``ERROR`` or ``VERBOSE``; the last is written if the server runs with
+                ``--log-verbose``.
 
         Raises:
             TritonModelException: There is no such level.
         """
         if level not in (Logger.INFO, Logger.WARNING, Logger.ERROR, Logger.VERBOSE):
-            raise TritonModelException(f"{level!r} is no level: use Logger.INFO, WARNING, ERROR or VERBOSE")
+            raise TritonModelException(f"{level!r} is not a level: use Logger.INFO, WARNING, ERROR or VERBOSE")
         _write(level, message, sys._getframe(1))
 
     @staticmethod
@@ -72,5 +72,5 @@ def _write(level: int, message: Any, caller: FrameType) -> None:
     file, line = caller.f_code.co_filename.rpartition("/")[2], caller.f_lineno
     try:
         server_client().log(LogLevel(level), text, file, line)
-    except (TritonModelException, PyTritonError, ImportError):  # there is none, or this is a fork
+    except (TritonModelException, PyTritonError, ImportError):  # there is no server, or this is a fork
         print(f"{_LETTERS[level]} {file}:{line}] {text}", file=sys.stderr, flush=True)

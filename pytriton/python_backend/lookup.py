@@ -31,7 +31,7 @@ def get_output_config_by_name(model_config: Mapping[str, Any], name: str) -> dic
 
 
 def using_decoupled_model_transaction_policy(model_config: Mapping[str, Any]) -> bool:
-    """Returns whether a model's configuration, as a dictionary, says that it is decoupled."""
+    """Returns whether a model is decoupled according to its configuration, a dictionary."""
     return bool(model_config.get("model_transaction_policy", {}).get("decoupled", False))
 
 

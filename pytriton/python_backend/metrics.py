@@ -16,12 +16,12 @@ class MetricFamily:
     """Metrics of one name, which differ in their labels.
 
     Args:
-        name: As Prometheus has them: ``"requests_with_an_image_total"``.
+        name: A name that is valid in Prometheus: ``"requests_with_an_image_total"``.
         description: One line of help.
         kind: ``MetricFamily.COUNTER``, ``GAUGE`` or ``HISTOGRAM``.
 
     Raises:
-        TritonModelException: The server cannot make it, or has one of another kind.
+        TritonModelException: The server cannot create it, or has one of another kind.
     """
 
     COUNTER = 0
@@ -48,15 +48,15 @@ class MetricFamily:
         """Returns a metric of the family, the same one for the same labels. It is deleted with its last reference.
 
         Args:
-            labels: By name.
+            labels: Labels by name.
             buckets: Upper bounds of a histogram's buckets, ascending.
 
         Raises:
-            TritonModelException: The server cannot make it; a label is no text; a histogram lacks buckets, or another
-                kind has some.
+            TritonModelException: The server cannot create it; a label is not text; a histogram lacks buckets, or
+                another kind has some.
         """
         if (buckets is not None) != (self._kind == self.HISTOGRAM):
-            raise TritonModelException("buckets are for metrics of a HISTOGRAM, which need them")
+            raise TritonModelException("buckets are required for a HISTOGRAM, and not allowed for other metrics")
         return Metric(self, _checked(labels or {}), buckets)
 
     def __del__(self) -> None:
@@ -71,7 +71,7 @@ class Metric:
 
     Args:
         family: Its family.
-        labels: By name.
+        labels: Labels by name.
         buckets: Upper bounds.
     """
 
@@ -94,7 +94,7 @@ class Metric:
         """Sets a gauge.
 
         Raises:
-            TritonModelException: It is no gauge.
+            TritonModelException: It is not a gauge.
         """
         with _as_model_exceptions():
             self._server_client.set(self._number, value)
@@ -103,7 +103,7 @@ class Metric:
         """Adds an observation to a histogram.
 
         Raises:
-            TritonModelException: It is no histogram.
+            TritonModelException: It is not a histogram.
         """
         with _as_model_exceptions():
             self._server_client.observe(self._number, value)
@@ -126,7 +126,7 @@ class Metric:
 
 
 def _checked(labels: Mapping[Any, Any]) -> dict[str, str]:
-    """Returns labels as texts, which may be given as bytes."""
+    """Returns labels as strings, converted from bytes if necessary."""
     try:
         return {text_of(name, "a label's name"): text_of(value, f"label {name!r}") for name, value in labels.items()}
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The server's models: this one's folder, and loading and unloading of others."""
+"""The server's models: the folder of this one, and loading and unloading of others."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _folder = ""
 
 
 def load_model(model_name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> None:
-    """Loads a model, or loads it anew; the server runs with ``--model-control-mode=explicit``.
+    """Loads or reloads a model; the server must run with ``--model-control-mode=explicit``.
 
     Args:
         model_name: Its name.
-        config: Its configuration as JSON, in place of the one in the repository.
-        files: What its folder has, by ``"file:<version>/<name>"``, in place of what is in the repository.
+        config: Its configuration as JSON, instead of the one in the repository.
+        files: The contents of its folder, by ``"file:<version>/<name>"``, instead of those in the repository.
 
     Raises:
-        TritonModelException: The server could not.
+        TritonModelException: The server could not do so.
     """
     contents = {path[len(_FILE) :] if path.startswith(_FILE) else path: data for path, data in (files or {}).items()}
     try:
@@ -37,10 +37,10 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
 
     Args:
         model_name: Its name.
-        unload_dependents: Those of its models that an ensemble is made of as well.
+        unload_dependents: Also unload the models that an ensemble is composed of.
 
     Raises:
-        TritonModelException: The server could not.
+        TritonModelException: The server could not do so.
     """
     try:
         server_client().unload_model(text_of(model_name, _NAME), unload_dependents)
@@ -49,14 +49,14 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    """Returns whether a model can infer.
+    """Returns whether a model is ready.
 
     Args:
         model_name: Its name.
         model_version: Its version; empty for the one that the server chooses.
 
     Raises:
-        TritonModelException: The server could not say.
+        TritonModelException: The server reported an error.
     """
     try:
         return server_client().is_model_ready(text_of(model_name, _NAME), int(model_version or -1))

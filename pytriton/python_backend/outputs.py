@@ -1,4 +1,4 @@
-"""The outputs that a model declares, and warnings of what is left out of its responses."""
+"""The outputs that a model declares, and warnings about those that are dropped from its responses."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class DeclaredOutputs:
             reported, self._reported_late = self._reported_late, True
         if not reported:
             LOGGER.warning(
-                "Model %r sent a response to a request after one with an error, which is the last one. It is left out. "
-                "This is said once.",
+                "Model %r sent a response to a request after one with an error, which is the last one. It is dropped. "
+                "This warning is logged once.",
                 self._model,
             )
 
@@ -43,7 +43,7 @@ class DeclaredOutputs:
         for name in others:
             LOGGER.warning(
                 "Model %r returned an output %r that its configuration does not declare: its outputs are %s. It is "
-                "left out. This is said once.",
+                "dropped. This warning is logged once.",
                 self._model,
                 name,
                 ", ".join(map(repr, sorted(self.names))),

@@ -16,9 +16,9 @@ TIMEOUT_S = 5.0
 
 
 class ReadinessCheck:
-    """Calls a model's ``is_ready``, and waits for a while.
+    """Calls a model's ``is_ready``, with a time limit.
 
-    A call that takes longer goes on in its thread, and the next check waits for it in place of calling again.
+    A call that takes longer continues in its thread, and the next check waits for it instead of calling again.
 
     Args:
         is_ready: The model's method, a function or a coroutine function.
@@ -40,7 +40,7 @@ class ReadinessCheck:
         """Returns whether the model is ready.
 
         Raises:
-            TritonModelException: The check takes too long, or returns something else than a boolean.
+            TritonModelException: The check takes too long, or does not return a boolean.
             Exception: Whatever the model raises.
         """
         running = self._running or self._start()

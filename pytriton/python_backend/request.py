@@ -30,14 +30,14 @@ class InferenceRequest:
         requested_output_names: Names of the requested outputs.
         inputs: The inputs.
         request_id: An id, which the response repeats.
-        correlation_id: The sequence that the request belongs to, a number or a string; 0 and "" are none.
+        correlation_id: The sequence that the request belongs to, a number or a string; 0 and "" for none.
         model_version: The version; -1 lets the server choose.
         flags: The sum of ``TRITONSERVER_REQUEST_FLAG_SEQUENCE_START`` and ``…_SEQUENCE_END``.
         timeout: In microseconds; 0 for none.
-        preferred_memory: Whether outputs that the model has in the memory of a GPU stay there; by default, they are
-            copied to memory.
-        trace: What ``request.trace()`` returns: the request belongs to that trace. By default, it belongs to the
-            current span, if OpenTelemetry is in use.
+        preferred_memory: Whether outputs that the model produces on a GPU stay there; by default, they are copied to
+            memory.
+        trace: The trace that the request belongs to, from ``request.trace()``. By default, the current span, if
+            OpenTelemetry is in use.
         parameters: Request parameters: strings, integers, booleans and floats by name.
 
     Raises:
@@ -126,16 +126,16 @@ class InferenceRequest:
         return self._trace or InferenceTrace()
 
     def is_cancelled(self) -> bool:
-        """Returns whether the client has cancelled or gone away, or the timeout has passed."""
+        """Returns whether the client has cancelled or disconnected, or the timeout has passed."""
         return False
 
     def get_response_sender(self) -> InferenceResponseSender:
-        """Returns a sender for responses at any time, and for several if the model is decoupled.
+        """Returns a sender for a response at any time, or for several if the model is decoupled.
 
         Raises:
             TritonModelException: It is not a request that ``execute`` received.
         """
-        raise TritonModelException("only requests that execute() was given have a response sender")
+        raise TritonModelException("only requests that execute() receives have a response sender")
 
     def set_release_flags(self, flags: int) -> None:
         """With ``TRITONSERVER_REQUEST_RELEASE_RESCHEDULE``, makes the server schedule the request again.
@@ -145,7 +145,7 @@ class InferenceRequest:
         Raises:
             TritonModelException: It is not a request that ``execute`` received, or the flags are invalid.
         """
-        raise TritonModelException("only requests that execute() was given can be rescheduled")
+        raise TritonModelException("only requests that execute() receives can be rescheduled")
 
     def exec(self, decoupled: bool = False) -> Any:
         """Sends the request and waits for the response.
@@ -191,7 +191,7 @@ class InferenceRequest:
 def _preferred_gpu(memory: PreferredMemory | None) -> bytes:
     if memory is None or memory.type != TRITONSERVER_MEMORY_GPU:
         return b""
-    with contextlib.suppress(CudaError):  # there is none, and outputs are in memory
+    with contextlib.suppress(CudaError):  # without a GPU, outputs are in memory
         return id_of(memory.device_id)
     return b""
 

@@ -20,7 +20,7 @@ class InferenceResponse:
         parameters: Response parameters: strings, integers, booleans and floats by name.
 
     Raises:
-        TritonModelException: An argument is something else.
+        TritonModelException: An argument has the wrong type.
 
     Examples:
         >>> InferenceResponse(error=TritonError("no such word")).has_error()
@@ -81,7 +81,7 @@ def checked_parameters(parameters: object) -> dict[str, Any]:
     """Returns the parameters of a request or a response; bytes become strings.
 
     Raises:
-        TritonModelException: They are no dictionary, or one of them is of a type that cannot be sent.
+        TritonModelException: They are not a dictionary, or one of them has a type that cannot be sent.
     """
     if not isinstance(parameters, dict):
         raise TritonModelException(f"parameters are a dictionary, not {type(parameters).__name__}")
@@ -96,5 +96,5 @@ def _checked(key: object, value: object) -> str | int | float:
             f"parameter {key!r} is {value!r}: names are strings, and values strings, integers, booleans or floats"
         )
     if type(value) is int and not -(1 << 63) <= value < 1 << 63:
-        raise TritonModelException(f"parameter {key!r} is {value}, which 64 bits do not hold: send it as a string")
+        raise TritonModelException(f"parameter {key!r} is {value}, which does not fit 64 bits: send it as a string")
     return value

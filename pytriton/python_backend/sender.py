@@ -19,7 +19,7 @@ Respond = Callable[..., None]
 """Sends a response, an error or the end: request number, item, and whether it is the last. See `is_deferred`."""
 
 _DROPPED = "the model dropped the request's response sender before it had sent the final flag"
-_UNABLE = "Unable to send response."  # as errors of Triton's Python backend begin, which models may look for
+_UNABLE = "Unable to send response."  # the prefix of errors in Triton's Python backend, which models may check for
 _CLOSED = f"{_UNABLE} Response sender has been closed."
 
 
@@ -72,11 +72,11 @@ class Responder:
         self._closed = True
 
     def respond(self, response: InferenceResponse | None, final: bool) -> None:
-        """Sends a response, or with None the end.
+        """Sends a response; None only ends the request.
 
         Raises:
-            TritonModelException: The final response was sent before, or the model is not decoupled and this is not the
-                one response that it sends.
+            TritonModelException: The final response was sent before, or the model is not decoupled and this is not its
+                single response.
         """
         with self._lock:
             self._check(response)
@@ -133,7 +133,7 @@ class Responder:
 
 
 class InferenceResponseSender:
-    """Sends the responses to a request. May be kept, and used from any thread, after ``execute`` has returned."""
+    """Sends the responses to a request. May be used after ``execute`` has returned, from any thread."""
 
     __slots__ = ("_is_cancelled", "_responder")
 
@@ -149,7 +149,7 @@ class InferenceResponseSender:
             flags: ``TRITONSERVER_RESPONSE_COMPLETE_FINAL`` with the last response, or after it.
 
         Raises:
-            TritonModelException: The final flag was sent before, the flags are others, or there is nothing to send.
+            TritonModelException: The final flag was sent before, the flags are invalid, or there is nothing to send.
             TypeError: An argument is of another type.
         """
         if type(flags) is not int or not 0 <= flags <= TRITONSERVER_RESPONSE_COMPLETE_FINAL:
@@ -161,7 +161,7 @@ class InferenceResponseSender:
         self._responder.respond(response, bool(flags))
 
     def is_cancelled(self) -> bool:
-        """Returns whether the client has cancelled or gone away, or the timeout has passed."""
+        """Returns whether the client has cancelled or disconnected, or the timeout has passed."""
         return self._is_cancelled()
 
 
@@ -177,7 +177,7 @@ def _checked_flags(flags: Any) -> int:
 
 
 def item_of(response: InferenceResponse, outputs: DeclaredOutputs) -> Any:
-    """Converts a response for the worker: to a dictionary, a `Response` or an exception."""
+    """Converts a response to a dictionary, a `Response` or an exception, for the worker."""
     error = response._error
     if error is not None:
         return RequestError(error.code(), error.message())

@@ -1,4 +1,4 @@
-"""The requests that ``execute`` gets."""
+"""The requests that ``execute`` receives."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from pytriton.python_backend.sender import InferenceResponseSender, Responder
 from pytriton.python_backend.tensor import Tensor, unchecked
 from pytriton.python_backend.trace import InferenceTrace
 
-_CREATION = threading.Lock()  # of responders, by the model's thread and by others that have its requests
+_CREATION = threading.Lock()  # of responders, by several threads
 _RELEASE_FLAGS = (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
 
 
 class ServedRequest(InferenceRequest):
-    """A request that ``execute`` gets; it looks up its contents on first access.
+    """A request that ``execute`` receives; it looks up its contents on first access.
 
     Args:
         batch: The batch of the request.
@@ -120,7 +120,7 @@ class ServedRequest(InferenceRequest):
         """See `InferenceRequest.get_response_sender`."""
         responder = self._responder()
         if responder is None:
-            raise TritonModelException("the request was answered when execute() returned")
+            raise TritonModelException("the response to this request was sent when execute() returned")
         self.has_sender = True
         responder.error_if_dropped = None
         return InferenceResponseSender(responder, self.is_cancelled)

@@ -20,15 +20,15 @@ _TEXTS = (bytes, str, bytearray, memoryview)
 
 
 class Tensor:
-    """An array with a name. Tensors of requests are views of shared memory, valid for as long as anyone holds them.
+    """An array with a name. Tensors of requests are views of shared memory, valid for as long as they are referenced.
 
     Args:
-        name: That of an input or output.
-        numpy_array: Its elements, of a dtype that Triton has. Bytes, strings and objects are all ``BYTES``; of
-            an object that is neither, what ``str`` makes of it is sent.
+        name: The name of an input or output.
+        numpy_array: Its elements, of a dtype that Triton has. Bytes, strings and objects are all ``BYTES``; other
+            objects are converted with ``str``.
 
     Raises:
-        TypeError: ``name`` is no string, or ``numpy_array`` no array.
+        TypeError: ``name`` is not a string, or ``numpy_array`` is not an array.
         TritonModelException: Triton has no such dtype.
 
     Examples:
@@ -60,7 +60,7 @@ class Tensor:
         return self._name
 
     def as_numpy(self) -> Array:
-        """Returns the array; for ``BYTES``, an array of bytes objects. A tensor of a GPU is copied to memory.
+        """Returns the array; for ``BYTES``, an array of bytes objects. A tensor on a GPU is copied to memory.
 
         Raises:
             TritonModelException: It is BF16, and ml_dtypes is not installed; or the GPU cannot be read.
@@ -86,27 +86,27 @@ class Tensor:
         return list(self._array.shape)
 
     def is_cpu(self) -> bool:
-        """Returns whether it lies in the computer's memory, and not in that of a GPU."""
+        """Returns whether it is in host memory, not on a GPU."""
         return not isinstance(self._array, GpuTensor)
 
     def to_dlpack(self) -> Any:
         """Returns a DLPack capsule that shares the tensor's memory.
 
         Raises:
-            TritonModelException: It is ``BYTES``, or BF16 where torch is not installed.
+            TritonModelException: It is ``BYTES``, or it is BF16 and torch is not installed.
         """
         return self.__dlpack__()
 
     @staticmethod
     def from_dlpack(name: str, tensor: Any) -> Tensor:
-        """Creates a tensor that shares the memory of another library's tensor, also in a GPU.
+        """Creates a tensor that shares the memory of another library's tensor, on the host or on a GPU.
 
         Args:
-            name: That of an input or output.
+            name: The name of an input or output.
             tensor: A DLPack capsule, or an object with ``__dlpack__``: a tensor of PyTorch, JAX, CuPy, TensorFlow.
 
         Raises:
-            TritonModelException: It is no such thing, or it cannot be read here.
+            TritonModelException: It is neither, or it cannot be read here.
         """
         array = from_dlpack(tensor)
         if isinstance(array, GpuTensor):
@@ -129,7 +129,7 @@ def texts_of(array: Array) -> Array:
     """Converts an array for sending: objects other than bytes and strings are converted with ``str``.
 
     Args:
-        array: Of any dtype.
+        array: An array of any dtype.
     """
     if array.dtype.kind != "O":
         return array

@@ -1,4 +1,4 @@
-"""Names, ids and messages, which models pass as strings or as bytes."""
+"""Names, ids and messages, which models pass as strings or bytes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 
 def text_of(value: Any, what: str) -> str:
-    """Returns a text that may be given as bytes.
+    """Returns a string, decoded from bytes if necessary.
 
     Args:
         value: A string, or bytes in UTF-8.
-        what: What the text is, for the error.
+        what: What the text is, for the error message.
 
     Raises:
-        TypeError: It is something else.
+        TypeError: It is neither.
         ValueError: The bytes are not UTF-8.
 
     Examples:

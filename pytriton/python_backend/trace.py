@@ -28,7 +28,7 @@ class InferenceTrace:
         return self._number
 
     def get_context(self) -> str | None:
-        """Returns the OpenTelemetry context as JSON, for a propagator; None if the server does not trace with it."""
+        """Returns the OpenTelemetry context as JSON, for a propagator; None if the server does not use it."""
         return self._context or None
 
     def __repr__(self) -> str:

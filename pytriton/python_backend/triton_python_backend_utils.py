@@ -1,6 +1,6 @@
 """The module that ``model.py`` imports: ``import triton_python_backend_utils as pb_utils``.
 
-There is nothing to copy: worker processes have this module under that name, whatever lies beside ``model.py``.
+There is nothing to copy: worker processes have this module under that name, whatever lies next to ``model.py``.
 """
 
 from __future__ import annotations

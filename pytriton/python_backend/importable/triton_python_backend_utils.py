@@ -1,6 +1,6 @@
 """``import triton_python_backend_utils`` in the processes that a model starts, which have the worker's import path.
 
-They need not have the package ``pytriton``: then its modules are found from here, as in the worker itself.
+If they lack the package ``pytriton``, its modules are found from here, as in the worker itself.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def _folders_of(name: str) -> Iterable[str]:
 
 
 def _provide_package() -> None:
-    """Makes ``pytriton`` the package that this file belongs to, unless there is one that has these modules.
+    """Makes ``pytriton`` refer to the package of this file, unless there is one that has these modules.
 
-    Modules of another ``pytriton`` that were imported before keep working where they are already referred to.
+    Modules of another ``pytriton`` that were imported before keep working where they are already referenced.
     """
     if any(Path(folder, "python_backend").is_dir() for folder in _folders_of("pytriton")):
         return

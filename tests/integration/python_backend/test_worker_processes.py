@@ -275,7 +275,7 @@ def test_a_timeout_that_is_none_is_refused(tmp_path):
     write_model(tmp_path, "first")
     with (
         running_triton(model_repository=tmp_path, backend_config=["python,stub-timeout-seconds=soon"]) as triton,
-        pytest.raises(PyTritonInvalidOperationError, match="stub-timeout-seconds=soon is no number of seconds above 0"),
+        pytest.raises(PyTritonInvalidOperationError, match="timeout-seconds=soon is not a number of seconds above 0"),
     ):
         triton.run()
 

@@ -1,4 +1,4 @@
-"""``execute`` that is no coroutine function, and returns something to await."""
+"""``execute`` that is not a coroutine function, and returns something to await."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class TestByteTensors:
         assert pb_utils.serialize_byte_tensor(np.array([[b"a", b"b"], [b"c", b"d"]]).T).item()[4::5] == b"acbd"
 
     def test_numbers_are_refused(self):
-        with pytest.raises(Refused, match="float64 is no tensor of BYTES"):
+        with pytest.raises(Refused, match="float64 is not a tensor of BYTES"):
             pb_utils.serialize_byte_tensor(np.zeros(1))
 
     @pytest.mark.parametrize("data", [b"\1", b"\1\0\0\0", b"\1\0\0\0ab\0"])
@@ -289,5 +289,5 @@ class TestWithoutAServer:
         assert re.fullmatch(said, capsys.readouterr().err)
 
     def test_other_log_levels_are_refused(self):
-        with pytest.raises(Refused, match="is no level"):
+        with pytest.raises(Refused, match="is not a level"):
             pb_utils.Logger.log("x", 9)
