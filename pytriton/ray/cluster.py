@@ -1,4 +1,4 @@
-"""The Ray cluster: how this process joins it, what its nodes have, and why actors died."""
+"""The Ray cluster: joining it, the resources of its nodes, and the causes of actors' deaths."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _lock = threading.Lock()
 
 
 def start_ray(name: str) -> None:
-    """Initializes Ray unless it is, as Ray itself does when it is first used.
+    """Initializes Ray unless it is initialized, as Ray itself does on first use.
 
     Args:
-        name: What needs it.
+        name: What requires it, for the message.
 
     Raises:
-        PyTritonInvalidOperationError: It cannot be.
+        PyTritonInvalidOperationError: Ray cannot be initialized.
     """
     with _lock:
         if ray.is_initialized():
@@ -39,15 +39,15 @@ def start_ray(name: str) -> None:
         except Exception as error:
             raise PyTritonInvalidOperationError(
                 f"Ray cannot be initialized for {name}: {type(error).__name__}: {error}; call ray.init() with the "
-                "address of a cluster that runs, or start one."
+                "address of a running cluster, or start one."
             ) from error
 
 
 def is_done(result: concurrent.futures.Future[Any], timeout_s: float) -> bool:
-    """Waits for a call of an actor, and returns whether it has ended.
+    """Waits for a call of an actor, and returns whether it is complete.
 
-    A thread that waits in Ray's own functions while the process leaves the cluster can end the process; so this is for
-    threads that wait most of their life.
+    A thread that waits in Ray's own functions while the process leaves the cluster can crash the process; so this is
+    for threads that wait for long.
 
     Args:
         result: The ``future()`` of Ray's reference to the result.
@@ -77,7 +77,7 @@ def result_of(reference: Any, timeout_s: float | None = None) -> Any:
 
 @contextlib.contextmanager
 def _unless_shut_down() -> Iterator[None]:
-    """Turns the ways in which Ray's functions end at its shutdown into an error; called later, they would start it."""
+    """Converts the outcomes of Ray's functions at its shutdown to an error; called later, they would start it again."""
     error = ray.exceptions.RaySystemError("Ray has been shut down in this process")
     if not ray.is_initialized():
         raise error
@@ -92,14 +92,14 @@ def resources_of_cluster() -> str:
     try:
         nodes = [node for node in ray.nodes() if node["Alive"]]
         free = ray.available_resources()
-    except Exception as error:  # the cluster is going
-        return f"the cluster does not say what its nodes have ({error})"
+    except Exception as error:  # the cluster is shutting down
+        return f"the resources of its nodes are unknown ({error})"
     each = "; ".join(f"{node['NodeManagerAddress']}: {_in_words(node['Resources'])}" for node in nodes)
     return f"its nodes have {each or 'nothing'}, of which {_in_words(free)} are free"
 
 
 def death_of(error: Exception) -> str:
-    """Says in a few words why an actor died."""
+    """Describes briefly why an actor died."""
     text = str(error)
     reason = _REASON.search(text)
     if reason is not None and "creation task" not in reason[1]:

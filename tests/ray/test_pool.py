@@ -189,7 +189,7 @@ def connect_state(name):
 def test_an_update_that_fails_leaves_the_replicas_that_there_were(pool):
     with pytest.raises(PyTritonRuntimeError, match="LookupError: there are no weights") as caught:
         deployed(build=refusing)
-    assert str(caught.value).endswith("The replicas that there were before still serve.")
+    assert str(caught.value).endswith("The earlier replicas still serve.")
     assert pool.status().failures[-1].error == "LookupError: there are no weights in /weights"
     with pool.client("Multiply") as client:
         assert client.infer_sample(X)["y"].tolist() == [2, 4]
@@ -199,10 +199,10 @@ def test_an_update_that_fails_leaves_the_replicas_that_there_were(pool):
 
 def test_a_cluster_without_room_says_what_it_has(cluster):
     with pytest.raises(
-        PyTritonRuntimeError, match=r"not deployed within 2 s\. .*asks for 64 CPU \(free in the cluster: "
+        PyTritonRuntimeError, match=r"not deployed within 2 s\. .*requires 64 CPU \(free in the cluster: "
     ):
         deploy(building(), name="large", num_cpus=64, timeout_s=2.0)
-    with pytest.raises(PyTritonRuntimeError, match="asks for 1 GPU"):
+    with pytest.raises(PyTritonRuntimeError, match="requires 1 GPU"):
         deploy(building(), name="large", num_cpus=0, num_gpus=1, timeout_s=2.0)
 
 

@@ -11,11 +11,11 @@ import ray
 from pytriton.ray.instances.host import InstanceHost
 from pytriton.ray.instances.messages import Loaded, NotLoaded, Packed, packed, unpacked
 
-_MAX_CONCURRENCY = 10_000  # the server limits the batches; streams, cancellations and checks come on top
+_MAX_CONCURRENCY = 10_000  # the server limits the batches; streams, cancellations and checks add to them
 
 
 class InstanceActor:
-    """What Ray calls. It wraps each method, so they do nothing but pass on to an `InstanceHost`.
+    """The actor class. Ray wraps each method, so they only delegate to an `InstanceHost`.
 
     Args:
         name: The instance's name, which Ray shows.
@@ -30,12 +30,12 @@ class InstanceActor:
         return self._name
 
     async def node(self) -> str:
-        """Returns the address of the node; by then, the actor has a place."""
+        """Returns the address of the node, once the actor has been placed."""
         address: str = ray.util.get_node_ip_address()
         return address
 
     async def live(self) -> None:
-        """Returns when the actor has been closed; Ray reports an error if it dies before."""
+        """Returns when the actor is closed; Ray reports an error if it dies before."""
         await self._ended.wait()
 
     async def load(self, payload: bytes) -> Loaded | NotLoaded:
@@ -65,7 +65,7 @@ def instance_actor(options: Mapping[str, Any]) -> Any:
     """Returns Ray's class for actors with these options, which creates them by ``remote(name)``.
 
     Raises:
-        Exception: Ray does not know an option, or its value cannot work.
+        Exception: An option is unknown to Ray, or its value is invalid.
     """
     return ray.remote(InstanceActor).options(
         **options, max_restarts=0, max_task_retries=0, max_concurrency=_MAX_CONCURRENCY

@@ -38,14 +38,14 @@ from pytriton.ray.instances.messages import (
 
 LOGGER = logging.getLogger(__name__)
 
-_AHEAD = 16  # steps of a stream that wait for Ray
+_AHEAD = 16  # buffered steps of a stream
 _END = object()
 
 _Result = TypeVar("_Result")
 
 
 class _NoServer:
-    """In place of the client by which a function calls other models."""
+    """Replaces the client with which a function calls other models."""
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):  # of Python itself
@@ -64,7 +64,7 @@ class _Job:
 
     Attributes:
         batch: The batch.
-        task: Serves it, if that can be cancelled.
+        task: The task that serves it, if it can be cancelled.
     """
 
     def __init__(self, batch: ReceivedBatch) -> None:
@@ -85,7 +85,7 @@ class InstanceHost:
     def __init__(self, name: str) -> None:
         self._name = name
         self._thread = _new_thread()
-        self._free_threads: list[concurrent.futures.ThreadPoolExecutor] = []  # of generators
+        self._free_threads: list[concurrent.futures.ThreadPoolExecutor] = []  # for generators
         self._jobs: dict[int, _Job] = {}
         self._infer_func: Callable[..., Any] = _not_loaded
         self._kind = CallableKind.FUNCTION
@@ -95,11 +95,11 @@ class InstanceHost:
         """Creates the inference callable.
 
         Args:
-            payload: That of an `InstanceSpec`.
+            payload: The payload of an `InstanceSpec`.
         """
         try:
             await self._in_thread(self._thread, lambda: self._load(payload))
-        except BaseException as error:  # SystemExit as well
+        except BaseException as error:  # including SystemExit
             text = "".join(traceback.format_exception_only(type(error), error)).strip()
             return NotLoaded(text, "".join(traceback.format_exception(error)))
         return Loaded(self._kind.is_async, self._kind.yields)
@@ -129,7 +129,7 @@ class InstanceHost:
             try:
                 while (reply := await steps.get()) is not None:
                     yield reply
-            finally:  # Ray wants no more
+            finally:  # no more responses are requested
                 job.batch.mark_cancelled(range(job.batch.request_count))
                 job.task.cancel()
                 while not steps.empty():
@@ -139,7 +139,7 @@ class InstanceHost:
         """Marks requests of a batch as cancelled, and ends its call once all are.
 
         Args:
-            number: The batch's.
+            number: The batch's number.
             requests: The indices of the requests.
         """
         job = self._jobs.get(number)
@@ -150,7 +150,7 @@ class InstanceHost:
             job.task.cancel()
 
     async def close(self) -> None:
-        """Ends what is running, and calls the callable's method ``close``."""
+        """Ends running calls, and calls the callable's method ``close``."""
         for job in self._jobs.values():
             job.batch.mark_cancelled(range(job.batch.request_count))
             if self._kind.is_async and job.task is not None:
@@ -193,7 +193,7 @@ class InstanceHost:
             if inspect.isawaitable(returned):
                 returned = await returned
             return reply_to_batch(returned, batch)
-        except BaseException as error:  # of any kind, and here: SystemExit would end the loop
+        except BaseException as error:  # of any kind, caught here: SystemExit would end the loop
             return failed(error, self._model)
 
     def _call(self, batch: ReceivedBatch) -> Any:
@@ -260,7 +260,7 @@ class InstanceHost:
         def run() -> tuple[_Result | None, BaseException | None]:
             try:
                 return context.run(function, *args), None
-            except BaseException as error:  # StopIteration, too, which a future does not take
+            except BaseException as error:  # including StopIteration, which a future does not accept
                 return None, error
 
         result, error = await asyncio.get_running_loop().run_in_executor(thread, run)

@@ -1,6 +1,6 @@
-"""What goes between the process of the server and the actors: batches, and what their inference callables return.
+"""The messages between the server's process and the actors: batches, and results of their inference callables.
 
-A batch is sent as it lies in shared memory, so that requests are the same in the actor as anywhere.
+A batch is sent in the format of shared memory, so that requests are the same in the actor as elsewhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pytriton.proxy.transport.arena import Lease
 from pytriton.proxy.types import Array, Request, Response
 from pytriton.proxy.wire.inference import RequestFailure
 
-_SMALL = 1 << 16  # bytes; above, Ray's way without copies is faster
+_SMALL = 1 << 16  # bytes; above, Ray's zero-copy transfer is faster
 
 
 class SentBatch(NamedTuple):
@@ -32,7 +32,7 @@ class SentBatch(NamedTuple):
     Attributes:
         number: Its number, by which `InstanceHost.cancel` refers to it.
         message: The bytes of the batch.
-        held: Inputs that are not among them: those that a warm-up declares.
+        held: Inputs that are not in the message: those that a warm-up declares.
     """
 
     number: int
@@ -41,14 +41,14 @@ class SentBatch(NamedTuple):
 
 
 def sent_batch(number: int, requests: Sequence[Request]) -> SentBatch:
-    """Returns the batch of requests, as it is sent to an actor."""
+    """Returns the batch of the requests, in the form for an actor."""
     batch = batch_of(requests)
     held = batch.stacked() if isinstance(batch, WarmupBatch) else None
     return SentBatch(number, batch.lease.view(np.ndarray), held)
 
 
 class ReceivedBatch(WarmupBatch):
-    """A batch in an actor: a copy, as inputs may be changed, and what Ray delivers is read-only."""
+    """A batch in an actor: a copy, because inputs may be changed, and data from Ray is read-only."""
 
     __slots__ = ()
 
@@ -70,7 +70,7 @@ class ReceivedBatch(WarmupBatch):
 
 
 class Stacked(NamedTuple):
-    """The outputs of a whole batch: one array over all requests for each."""
+    """The outputs of a whole batch: for each, one array over all requests."""
 
     outputs: dict[str, Array]
     rows: list[int]
@@ -80,8 +80,8 @@ class Failed(NamedTuple):
     """The failure of a whole batch.
 
     Attributes:
-        failure: What the client and the log get.
-        is_unrecoverable: Whether the server has to shut down.
+        failure: The message for the client, and the details for the log.
+        is_unrecoverable: Whether the server must shut down.
     """
 
     failure: RequestFailure
@@ -95,22 +95,22 @@ class Failure(NamedTuple):
 
 
 Item = Response | Failure | None
-"""What one request gets; None is nothing, in this step of a stream."""
+"""The response to one request; None if it has none in this step of a stream."""
 Reply = Stacked | Failed | list[Item]
-"""What an actor sends for a batch, or for one step of a stream."""
+"""The reply of an actor to a batch, or one step of a stream."""
 
 
 Packed = SentBatch | Reply | bytes
-"""A message, as Ray gets it."""
+"""A message in the form for Ray."""
 
 
 def packed(message: SentBatch | Reply) -> Packed:
-    """Returns a message for Ray, which takes bytes faster than arrays, unless these are large."""
+    """Packs a message for Ray, which transfers bytes faster than arrays, unless these are large."""
     return pickle.dumps(message, pickle.HIGHEST_PROTOCOL) if _size(message) < _SMALL else message
 
 
 def unpacked(message: Packed) -> Any:
-    """Returns the message that was packed."""
+    """Unpacks a message."""
     return pickle.loads(message) if isinstance(message, bytes) else message
 
 
@@ -135,7 +135,7 @@ def failed(error: BaseException, model: str) -> Failed:
 
 
 def reply_to_batch(returned: object, batch: Batch) -> Reply:
-    """Checks what a callable returned for a batch, and returns it as a reply.
+    """Checks the return value of a callable for a batch, and converts it to a reply.
 
     Raises:
         PyTritonValidationError: An output does not match the declaration.
@@ -158,7 +158,7 @@ def reply_to_batch(returned: object, batch: Batch) -> Reply:
 
 
 def reply_to_step(step: object, batch: Batch, *, is_last: bool = False) -> Reply:
-    """Checks one step of a stream, and returns it as a reply.
+    """Checks one step of a stream, and converts it to a reply.
 
     Args:
         step: A list with an item for each request.
@@ -187,11 +187,11 @@ def _item(item: object, batch: Batch, request: int, is_last: bool) -> Item:
 
 
 def received(reply: Reply) -> Any:
-    """Returns what an inference callable of this process would return in place of an actor's reply.
+    """Converts an actor's reply to the return value of an inference callable in this process.
 
     Raises:
         RequestError: The batch failed.
-        PyTritonUnrecoverableError: It did, and so will all others.
+        PyTritonUnrecoverableError: The batch failed, and so will all others.
     """
     if isinstance(reply, Failed):
         if reply.is_unrecoverable:

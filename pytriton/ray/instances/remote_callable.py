@@ -18,13 +18,13 @@ from pytriton.ray.instances.messages import Loaded, SentBatch, packed, received,
 from pytriton.ray.instances.routing import ActorGroup, RemoteActor, Route
 from pytriton.ray.instances.spec import InstanceSpec
 
-_POLL_S = 0.1  # for cancelled requests of a plain function
+_POLL_S = 0.1  # interval of checks for cancelled requests of a plain function
 
 _numbers = itertools.count(1)
 
 
 def infer_func_of(loaded: Loaded, spec: InstanceSpec, group: ActorGroup) -> Callable[..., Any]:
-    """Returns the inference callable of an instance, of the same kind as that of its actor."""
+    """Returns the inference callable of an instance, of the same kind as the one in its actor."""
     if not spec.model.decoupled:
         return (_Coroutine if loaded.is_async else _Function)(spec, group)
     if loaded.is_async:
@@ -33,7 +33,7 @@ def infer_func_of(loaded: Loaded, spec: InstanceSpec, group: ActorGroup) -> Call
 
 
 class _Remote:
-    """What all of them share."""
+    """The common base of all of them."""
 
     def __init__(self, spec: InstanceSpec, group: ActorGroup) -> None:
         self._spec = spec
@@ -44,7 +44,7 @@ class _Remote:
 
 
 class _Call:
-    """A call of an actor: counts it, and passes cancellations on while it lasts."""
+    """A call of an actor: counts it, and forwards cancellations while it lasts."""
 
     def __init__(self, actor: RemoteActor, sent: SentBatch, requests: Sequence[Request]) -> None:
         self._actor = actor
@@ -63,30 +63,30 @@ class _Call:
             remove()
 
     def watch(self) -> _Call:
-        """Passes cancellations on that the batch reports."""
+        """Forwards cancellations that the batch reports."""
         for number, request in enumerate(self._requests):
             self._removals.append(request._on_cancel(lambda number=number: self.cancel([number])))  # type: ignore[misc]
         return self
 
     def poll(self) -> None:
-        """Passes cancellations on that the batch has flags for."""
+        """Forwards cancellations that the batch has flags for."""
         flags = batch_of(self._requests).cancelled()
         new = [number for number, flag in enumerate(flags) if flag and number not in self._cancelled]
         if new:
             self.cancel(new)
 
     def cancel(self, requests: Sequence[int] | None = None) -> None:
-        """Cancels requests of the batch; all by default."""
+        """Cancels requests of the batch, all by default."""
         numbers = list(range(len(self._requests)) if requests is None else requests)
         self._cancelled.update(numbers)
-        with contextlib.suppress(Exception):  # Ray is gone, and the actor with it
+        with contextlib.suppress(Exception):  # Ray has been shut down, and the actor has ended
             self._actor.handle.cancel.remote(self._sent.number, numbers)
 
 
 class _Function(_Remote):
     """Sends one batch at a time, and waits."""
 
-    _self_joins_requests: ClassVar[bool] = True  # it takes a `WholeBatch`
+    _self_joins_requests: ClassVar[bool] = True  # it accepts a `WholeBatch`
 
     def __call__(self, requests: Sequence[Request]) -> Any:
         sent = sent_batch(next(_numbers), requests)
@@ -131,7 +131,7 @@ class _Coroutine(_Remote):
 
 
 class _AsyncStream(_Remote):
-    """Sends many batches at a time, and passes on what the actor yields."""
+    """Sends many batches at a time, and forwards the steps that the actor yields."""
 
     async def __call__(self, requests: Sequence[Request]) -> AsyncIterator[Any]:
         sent = sent_batch(next(_numbers), requests)
@@ -156,7 +156,7 @@ class _AsyncStream(_Remote):
 
 
 class _FunctionOfStream(_Remote):
-    """Sends one batch at a time, and passes on what the actor yields."""
+    """Sends one batch at a time, and forwards the steps that the actor yields."""
 
     def __call__(self, requests: Sequence[Request]) -> Iterator[Any]:
         return self._stream(requests)
@@ -182,7 +182,7 @@ class _FunctionOfStream(_Remote):
 
 
 class _Stream(_FunctionOfStream):
-    """Does so from each of several threads."""
+    """Does so in each of several threads."""
 
     def __call__(self, requests: Sequence[Request]) -> Iterator[Any]:
         yield from self._stream(requests)

@@ -1,4 +1,4 @@
-"""A model instance on another node, as users declare it."""
+"""The declaration of a model instance on another node."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytriton.ray.instances.spec import InstanceSpec
 from pytriton.ray.instances.supervisor import ActorSupervisor
 from pytriton.utils.numbers import is_integer, is_number
 
-# What the supervisor decides, as it starts actors again itself.
+# Options that the supervisor sets itself, because it restarts the actors.
 _OWN_OPTIONS = {
     "num_cpus": "the argument num_cpus",
     "num_gpus": "the argument num_gpus",
@@ -24,8 +24,8 @@ _OWN_OPTIONS = {
     "max_concurrency": "ModelConfig(max_in_flight=...)",
     "concurrency_groups": "ModelConfig(max_in_flight=...)",
     "lifetime": "nothing: actors end with the model",
-    "name": "nothing: a restarted actor could not have the name of the one before",
-    "get_if_exists": "nothing: each instance has an actor of its own",
+    "name": "nothing: a restarted actor could not reuse the name",
+    "get_if_exists": "nothing: each instance has its own actor",
 }
 
 
@@ -34,7 +34,7 @@ class RemoteInstance(ExternalInstance):
     """An instance of a model in a Ray actor, on any node of a cluster, passed to `Triton.bind` in place of a function.
 
     The factory is called in the actor and creates the inference callable there. The actor is started when the model is
-    loaded, restarted if it dies, on another node if need be, and stopped with the model. If Ray is not initialized by
+    loaded, restarted if it dies, if necessary on another node, and stopped with the model. If Ray is not initialized by
     then, ``ray.init()`` is called. Functions and classes of a script or a notebook are sent to the actor; modules are
     imported there, and PyTriton must be installed on each node.
 
@@ -49,7 +49,7 @@ class RemoteInstance(ExternalInstance):
         placement_timeout_s: How long, in seconds, `Triton.bind` or `Triton.run` waits for room in the cluster, and
             for the actor to start there.
         retries: How often a batch whose actor dies is sent to another actor, which may execute it a second time. Use 0
-            for functions that must not run twice.
+            for functions that must not be executed twice.
 
     Raises:
         PyTritonBadParameterError: An argument has an invalid value.
@@ -86,21 +86,21 @@ class RemoteInstance(ExternalInstance):
         for name in self.ray_actor_options:
             if name in _OWN_OPTIONS:
                 raise PyTritonBadParameterError(
-                    f"RemoteInstance: ray_actor_options has {name!r}, which is not free; use {_OWN_OPTIONS[name]}."
+                    f"RemoteInstance: ray_actor_options has {name!r}, which is reserved; use {_OWN_OPTIONS[name]}."
                 )
         try:
             instance_actor(self._options())
         except Exception as error:  # Ray raises errors of several types
             raise PyTritonBadParameterError(
-                f"RemoteInstance: Ray does not take its actor options {self._options()!r}: {error}"
+                f"RemoteInstance: Ray does not accept the actor options {self._options()!r}: {error}"
             ) from error
 
     def prepare(self, spec: ModelSpec, number: int) -> InstanceOpener:
-        """Captures what the actor needs."""
+        """Captures everything that the actor needs."""
         if spec.config.gpu_tensors:
             raise PyTritonBadParameterError(
-                f"Model {spec.name!r} has gpu_tensors=True and a RemoteInstance: tensors of a GPU do not stay there on "
-                "their way to another process of Ray; leave gpu_tensors out, and clients send them from memory."
+                f"Model {spec.name!r} has gpu_tensors=True and a RemoteInstance: tensors on a GPU do not stay there on "
+                "their way to another process of Ray; omit gpu_tensors, and they go through memory."
             )
         payload = payload_of(self, spec, number, "actor")
         return _Opener(

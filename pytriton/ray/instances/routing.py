@@ -1,4 +1,4 @@
-"""Chooses the actor for a batch, and another one when that dies."""
+"""Chooses the actor for a batch, and another one if that dies."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOGGER = logging.getLogger(__name__)
 WAIT_S = 30.0
 """How long a batch waits for an actor, as it does for a worker process."""
 _RESTARTING = "its actor is being restarted, or waits for room in the cluster"
-_CHECK_S = 5.0  # for an actor to say that it is there
+_CHECK_S = 5.0  # for an actor to respond to a check
 
 
 class RemoteActor:
@@ -29,7 +29,7 @@ class RemoteActor:
         handle: Ray's handle.
         node: The address of its node.
         is_lost: Set when it has died, or cannot be reached.
-        in_flight: Number of batches that were sent to it and not answered.
+        in_flight: Number of batches that it is serving.
     """
 
     def __init__(self, handle: Any, node: str) -> None:
@@ -39,11 +39,11 @@ class RemoteActor:
         self.in_flight = 0
 
     def is_alive(self) -> bool:
-        """Asks the actor whether it is there."""
+        """Checks whether the actor responds."""
         try:
             result_of(self.handle.node.remote(), _CHECK_S)
         except ray.exceptions.GetTimeoutError:
-            return False  # busy with something that holds Python's lock
+            return False  # busy with code that holds the GIL
         except Exception:
             self.is_lost.set()
             return False
@@ -69,7 +69,7 @@ class ActorGroup:
             self._actors[number] = None
 
     def put(self, number: int, actor: RemoteActor) -> None:
-        """Sets the actor of an instance, which is loaded."""
+        """Sets the actor of an instance, which has been loaded."""
         with self._changed:
             if number in self._actors:
                 self._actors[number] = actor
@@ -81,7 +81,7 @@ class ActorGroup:
 
         Args:
             number: The instance.
-            failure: Why it cannot be started; empty if it is just being started.
+            failure: Why it cannot be started; empty if it is being started.
         """
         with self._changed:
             if number in self._actors:
@@ -96,9 +96,9 @@ class ActorGroup:
             self._changed.notify_all()
 
     def own(self, number: int) -> RemoteActor | None:
-        """Returns the actor of an instance, if it is there."""
+        """Returns the actor of an instance, if it is available."""
         actor = self._actors.get(number)
-        if actor is None or actor.is_lost.is_set() or not ray.is_initialized():  # a call would initialize it again
+        if actor is None or actor.is_lost.is_set() or not ray.is_initialized():  # a call would reinitialize Ray
             return None
         return actor
 
@@ -107,11 +107,11 @@ class ActorGroup:
 
         Args:
             number: The instance.
-            but: Actors that do not count.
+            but: Actors to exclude.
             deadline: The ``time.monotonic()`` until which to wait.
 
         Raises:
-            RequestError: There is none.
+            RequestError: No actor is available.
         """
         with self._changed:
             while True:
@@ -121,7 +121,7 @@ class ActorGroup:
                 left_s = deadline - time.monotonic()
                 reason = self._reason(number) or (_RESTARTING if left_s <= 0 else "")
                 if reason:
-                    # By these words, clients know that the request was not executed.
+                    # From these words, clients know that the request was not executed.
                     raise RequestError(ErrorCode.UNAVAILABLE, f"model '{self.model}' has no worker: {reason}")
                 self._changed.wait(left_s)
 
@@ -139,14 +139,14 @@ class ActorGroup:
     def _reason(self, number: int) -> str:
         """Returns why there will soon be no actor; empty if there may be one."""
         if number not in self._actors:
-            return "it is being unloaded, or the process that serves it ends"
+            return "it is being unloaded, or the process that serves it is exiting"
         if all(self._failures.get(each) for each in self._actors):
             return f"its actor {self._failures[number]}"
         return ""
 
 
 class Route:
-    """The actors to which one batch is sent, one after the other.
+    """The actors to which one batch is sent, one after another.
 
     Args:
         group: The actors of the model.
@@ -163,14 +163,14 @@ class Route:
         self._loss: RequestError | None = None
 
     def first(self) -> RemoteActor | None:
-        """Returns the instance's own actor if it is there, for the first attempt."""
+        """Returns the instance's own actor if it is available, for the first attempt."""
         return None if self._tried else self._group.own(self._number)
 
     def next(self) -> RemoteActor:
-        """Waits for an actor that is certainly there.
+        """Waits for an actor that responds to a check.
 
         Raises:
-            RequestError: There is none.
+            RequestError: No actor is available.
         """
         while True:
             try:
@@ -184,7 +184,7 @@ class Route:
             self._tried.add(actor)
 
     def lost(self, actor: RemoteActor, error: ray.exceptions.RayError, *, has_begun: bool = False) -> None:
-        """Notes that an actor has died with the batch, if an error says so.
+        """Notes that an actor has died with the batch, if that is what an error means.
 
         Args:
             actor: The actor.
@@ -192,8 +192,8 @@ class Route:
             has_begun: Whether responses have been sent, so that the batch cannot be sent again.
 
         Raises:
-            RayError: The error says something else.
-            RequestError: The batch is not sent again.
+            RayError: The error means something else.
+            RequestError: The batch must not be sent again.
         """
         if isinstance(error, ray.exceptions.RayTaskError | ray.exceptions.GetTimeoutError):
             raise error

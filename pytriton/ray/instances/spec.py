@@ -11,11 +11,11 @@ from pytriton.process.payload import FactorySpec
 
 @dataclasses.dataclass(frozen=True)
 class InstanceSpec(FactorySpec):
-    """Specification of an instance's actor: all that starting and restarting it needs.
+    """Specification of an instance's actor: everything needed to start and restart it.
 
     Attributes:
         options: The options of the actor.
-        placement_timeout_s: How long to wait at first until the actor has found room in the cluster and started.
+        placement_timeout_s: How long to wait for the first start, until the cluster has room for the actor and it runs.
         retries: How often a batch whose actor dies is sent to another one.
     """
 

@@ -28,7 +28,7 @@ RESTARTS = Counter(
 """Restarts, on the server's metrics endpoint."""
 
 _POLL_S = 0.5
-_GRACE_S = 0.5  # for an actor that is to stop at once
+_GRACE_S = 0.5  # for an actor that is to stop immediately
 _NO_RAY = "cannot run: Ray has been shut down in this process"
 
 
@@ -41,7 +41,7 @@ class _StartError(Exception):
 
 
 class ActorSupervisor:
-    """Starts an actor, and starts another one when it dies.
+    """Starts an actor, and replaces it when it dies.
 
     Args:
         spec: What to start.
@@ -68,7 +68,7 @@ class ActorSupervisor:
 
     @property
     def restarts(self) -> int:
-        """How often the actor was started again."""
+        """Number of restarts of the actor."""
         return self._loop.restarts
 
     def wait_until_loaded(self) -> Callable[..., Any]:
@@ -91,7 +91,7 @@ class ActorSupervisor:
         self.group.remove(self._spec.number)
         handle = self._handle
         if handle is not None and ray.is_initialized():
-            with contextlib.suppress(Exception):  # it is dead
+            with contextlib.suppress(Exception):  # it has died already
                 handle.close.remote()
 
     def close(self, timeout_s: float) -> None:
@@ -112,7 +112,7 @@ class ActorSupervisor:
         self.group.fail(self._spec.number, "" if was_loaded and not is_last else how)
 
     def _live_in_ray(self) -> tuple[str, bool]:
-        """Runs an actor once, as `_live` does; there is no next one if Ray has been shut down."""
+        """Runs an actor once, like `_live`; closes the loop if Ray has been shut down."""
         how, was_loaded = self._live()
         if ray.is_initialized():
             return how, was_loaded
@@ -147,7 +147,7 @@ class ActorSupervisor:
             return "is no longer needed", actor is not None
         except _StartError as error:
             return str(error), False
-        except Exception as error:  # one of Ray's many
+        except Exception as error:  # Ray raises many kinds
             where = "" if actor is None else f"on node {actor.node} "
             return f"{where}died: {death_of(error)}", actor is not None
         finally:
@@ -175,7 +175,7 @@ class ActorSupervisor:
         return node
 
     def _wait(self, reference: Any, timeout_s: float | None = None) -> Any:
-        """Waits for a result, as long as the instance is needed."""
+        """Waits for a result while the instance is needed."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         result = reference.future()
         while not self._loop.closing.is_set():
@@ -193,5 +193,5 @@ def _in_words(options: Any) -> str:
 
 def _kill(handle: Any) -> None:
     if handle is not None and ray.is_initialized():
-        with contextlib.suppress(Exception):  # it is dead
+        with contextlib.suppress(Exception):  # it has died already
             ray.kill(handle)

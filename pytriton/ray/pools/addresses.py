@@ -1,4 +1,4 @@
-"""The addresses of a pool's replicas, as a client's process knows them."""
+"""The addresses of a pool's replicas, known to a client's process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BACK_OFF = BackOff(first_s=0.2, max_s=2.0)
 
 
 class Addresses:
-    """Follows the replicas of a pool: a thread watches the directory. If that is away, the last known ones count.
+    """Follows the replicas of a pool: a thread watches the directory. If that fails, the last known ones are used.
 
     Args:
         pool: The pool's name.
@@ -40,15 +40,15 @@ class Addresses:
         weakref.finalize(self, self._ending.set)
 
     def urls(self, protocol: str) -> list[str]:
-        """Returns the URLs of the replicas that are ready, by ``http`` or ``grpc``."""
+        """Returns the URLs of the ready replicas, for ``http`` or ``grpc``."""
         return self._urls[protocol]
 
     def reconnect(self) -> None:
-        """Finds the directory again, or starts another one."""
+        """Finds the directory again, or starts a new one."""
         self._directory = directory()
 
     def update(self) -> None:
-        """Waits for a change for a while, and takes it over."""
+        """Waits for a change, with a timeout, and applies it."""
         self._version, entries = _watch(self._directory, self._pool, self._version, _WATCH_S)
         self._urls = _urls(entries)
 
@@ -57,7 +57,7 @@ def _follow(addresses: weakref.ref[Addresses], ending: threading.Event) -> None:
     failures = 0
     while not ending.wait(_BACK_OFF.pause_s(failures) if failures else 0):
         known = addresses()
-        if known is None or not ray.is_initialized():  # which Ray would do on its own
+        if known is None or not ray.is_initialized():  # Ray would initialize itself
             return
         try:
             if failures:
@@ -71,14 +71,14 @@ def _follow(addresses: weakref.ref[Addresses], ending: threading.Event) -> None:
 
 
 def _watch(actor: Any, pool: str, version: Version | None, timeout_s: float) -> tuple[Version, list[ReplicaEntry]]:
-    # Not ray.get(): a thread that waits in it while the process leaves the cluster can end the process.
+    # Not ray.get(): a thread that waits in it while the process leaves the cluster can crash the process.
     future = actor.watch.remote(pool, version, timeout_s).future()
     reply: tuple[Version, list[ReplicaEntry]] = future.result(timeout_s + _MARGIN_S)
     return reply
 
 
 def _urls(entries: list[ReplicaEntry]) -> dict[str, list[str]]:
-    """Returns the URLs by protocol, in an order of this process, so that not all clients begin with the same one."""
+    """Returns the URLs by protocol, in an order specific to this process, so that clients start at different ones."""
     entries = sorted(entries, key=lambda entry: hash((_PROCESS, entry.id)))
     return {
         "http": [entry.http for entry in entries if entry.http],

@@ -1,4 +1,4 @@
-"""Scaling of a pool by how long requests wait, and by how busy its instances are."""
+"""Scaling of a pool by the waiting time of requests, and by the load of its instances."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.ray.pools.load import BUSY, PENDING, QUEUE_MS
 from pytriton.utils.numbers import is_integer, is_number
 
-_MAX_GROWTH = 3.0  # times the number of replicas, at once
+_MAX_GROWTH = 3.0  # times the number of replicas, per step
 _METRICS_INTERVAL_S = 1.0
 _LOOK_BACK_S = 3.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Autoscale:
-    """How many replicas a pool has, depending on its load.
+    """The number of replicas of a pool, depending on its load.
 
     Replicas are added while requests wait longer than `queue_ms` in Triton's queue, or more of them are pending than
-    `max_pending` per replica. One is removed at a time while the others could do its work, too.
+    `max_pending` per replica. One is removed at a time if the others can do its work, too.
 
     Args:
-        min_replicas: The least number of replicas, from 1.
-        max_replicas: The greatest number.
+        min_replicas: The minimum number of replicas, from 1.
+        max_replicas: The maximum number.
         queue_ms: How long requests may wait in the queue on average, in milliseconds.
-        max_pending: How many requests may be in a replica's server at a time, in its queue or in execution; None is
-            any number. For coroutines and streams, which take requests out of the queue at once.
-        max_busy: The share of time that the instances of the busiest model may compute after a replica is removed.
+        max_pending: How many requests may be in a replica's server at a time, in its queue or in execution; None for no
+            limit. It is meant for coroutines and streams, which take requests out of the queue at once.
+        max_busy: The share of time that the instances of the busiest model may compute after removing a replica.
         upscale_delay_s: How long the load must last before replicas are added, in seconds.
-        downscale_delay_s: How long it must be gone before one is removed, in seconds.
+        downscale_delay_s: How long the load must be low before a replica is removed, in seconds.
 
     Raises:
         PyTritonBadParameterError: An argument has an invalid value.
@@ -66,13 +66,13 @@ class Autoscale:
         for name in ("upscale_delay_s", "downscale_delay_s"):
             value = getattr(self, name)
             if not is_number(value) or value < 0:
-                raise PyTritonBadParameterError(f"Autoscale: {name} is {value!r}; give seconds from 0 up.")
+                raise PyTritonBadParameterError(f"Autoscale: {name} is {value!r}; give 0 seconds or more.")
 
     def settings(self, replicas: int | None) -> dict[str, Any]:
         """Returns the settings of Ray Serve.
 
         Args:
-            replicas: How many to begin with; None is the least number.
+            replicas: The initial number; None for the minimum.
         """
         limits = {"queue_ms": self.queue_ms, "max_pending": self.max_pending, "max_busy": self.max_busy}
         return {
@@ -94,9 +94,9 @@ class ScalingPolicy:
     """Ray Serve's policy of a pool; its controller calls it with the load of all replicas.
 
     Args:
-        queue_ms: See `Autoscale`, as for the others.
-        max_pending: Likewise.
-        max_busy: Likewise.
+        queue_ms: See `Autoscale`.
+        max_pending: See `Autoscale`.
+        max_busy: See `Autoscale`.
     """
 
     def __init__(self, queue_ms: float, max_pending: float | None, max_busy: float) -> None:
@@ -105,15 +105,15 @@ class ScalingPolicy:
         self._max_busy = max_busy
 
     def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
-        """Returns the number of replicas that there should be, and no state."""
+        """Returns the desired number of replicas, and an empty state."""
         return self.replicas(context.aggregated_metrics or {}, context.target_num_replicas), {}
 
     def replicas(self, load: Mapping[str, Mapping[Any, float]], target: int) -> int:
-        """Returns the number of replicas that there should be.
+        """Returns the desired number of replicas.
 
         Args:
-            load: By measure and replica.
-            target: How many there should have been before; some of them may be starting.
+            load: The load by measure and replica.
+            target: The previous desired number; some replicas may still be starting.
         """
         queues, pending, busy = (list(load.get(name, {}).values()) for name in (QUEUE_MS, PENDING, BUSY))
         if not queues:

@@ -1,4 +1,4 @@
-"""Deploying of pools through Ray Serve, which places, supervises and scales the replicas."""
+"""Deployment of pools through Ray Serve, which places, supervises and scales the replicas."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Build = Callable[[Triton], object]
 
 _HEALTH_CHECK_S = 1.0
 _HEALTH_TIMEOUT_S = 30.0
-_STARTS = 3  # of a replica, until it counts as one that cannot be started
+_STARTS = 3  # of a replica, after which the deployment has failed
 _STOP_MARGIN_S = 10.0
 _POLL_S = 0.1
 _REPORT_S = 5.0
@@ -49,7 +49,7 @@ def application(
 ) -> serve.Application:
     """Returns a pool as an application of Ray Serve, for ``serve run`` and Serve's config files.
 
-    The arguments are those of `deploy`. The pool has the application's name, and `connect` finds it by that.
+    The arguments are those of `deploy`. The pool has the application's name, with which `connect` finds it.
 
     Raises:
         PyTritonBadParameterError: An argument has an invalid value.
@@ -83,7 +83,7 @@ def application(
     else:
         settings["autoscaling_config"] = autoscale.settings(replicas)
     deployment: Any = serve.deployment(Replica, **settings)
-    # Without a version, Ray Serve would replace all replicas where only their number changes.
+    # Without a version, Ray Serve would replace all replicas even if only their number changes.
     app: serve.Application = deployment.options(version=version, _internal=True).bind(payload)
     return app
 
@@ -103,25 +103,25 @@ def deploy(
 ) -> Pool:
     """Starts a pool of Tritons on the nodes of a Ray cluster, or updates it; returns when all replicas are ready.
 
-    Each replica is a Ray actor with a Triton of its own, which clients reach directly. Ray restarts one that dies, on
-    another node if need be. Uses the cluster that this process is connected to; otherwise `ray.init` decides which.
+    Each replica is a Ray actor with a Triton of its own, which clients reach directly. Ray restarts one that dies, if
+    necessary on another node. Uses the cluster that this process is connected to; otherwise `ray.init` chooses one.
 
-    A pool that exists already is updated: to other arguments or another function by replacing a few replicas at a
-    time, each after its successor is ready; to another number of replicas without touching the others. No request is
-    lost. An update that fails leaves the replicas that there were.
+    An existing pool is updated: to other arguments or another function by replacing a few replicas at a time, each
+    after its successor is ready; to another number of replicas without affecting the others. No request is lost. If an
+    update fails, the earlier replicas remain.
 
     Args:
         build: Binds the models; it is called in each replica, with its `Triton`. Functions and classes of a script or a
             notebook, closures and lambdas can be sent; modules are imported on the node.
         name: The pool's name, and that of its application in Ray Serve.
-        replicas: The number of replicas, 1 by default; with `autoscale`, how many to begin with.
+        replicas: The number of replicas, 1 by default; with `autoscale`, the initial number.
         num_cpus: CPUs that Ray reserves for a replica; it does not enforce them.
         num_gpus: GPUs that Ray reserves for a replica, which sees only those.
         autoscale: How the number of replicas follows the load.
         config: The settings of the Tritons. By default, they listen at their node's address, at free ports.
         actor_options: Further options of Ray actors, like ``resources``, ``accelerator_type`` and ``runtime_env``.
         max_surge_percent: How many replicas an update may start beyond their number, in percent of it and rounded up;
-            with 0, it stops old replicas first, for clusters that have no room for more.
+            with 0, it stops old replicas first, for clusters without room for more.
         timeout_s: How long to wait until all replicas are ready, in seconds.
 
     Returns:
@@ -129,8 +129,8 @@ def deploy(
 
     Raises:
         PyTritonBadParameterError: An argument has an invalid value.
-        PyTritonRuntimeError: The replicas did not become ready: with the error of `build` or of a model, or the
-            resources that no node has. A new pool is removed then.
+        PyTritonRuntimeError: The replicas did not become ready; the message has the error of `build` or of a model, or
+            the missing resources. A new pool is then removed.
 
     Examples:
         >>> def build(triton):
@@ -176,12 +176,12 @@ def deploy(
 
 @dataclasses.dataclass
 class _Progress:
-    """The progress of a deployment, and the reasons why there is none.
+    """The progress of a deployment, and the reasons if it does not progress.
 
     Attributes:
         pool: The pool.
         known_failures: The number of the last failure before this deployment.
-        wanted: The resources that a replica asks for.
+        wanted: The resources that a replica requires.
         is_new: Whether the pool is new; otherwise it is updated.
     """
 
@@ -194,7 +194,7 @@ class _Progress:
         """Waits until all replicas are ready.
 
         Raises:
-            PyTritonRuntimeError: They are not, or cannot be.
+            PyTritonRuntimeError: They are not ready in time, or cannot be started.
         """
         name, start = self.pool.name, time.monotonic()
         report_at = start + _REPORT_S
@@ -221,7 +221,7 @@ class _Progress:
 
     @property
     def _outcome(self) -> str:
-        return "" if self.is_new else " The replicas that there were before still serve."
+        return "" if self.is_new else " The earlier replicas still serve."
 
     def _reason(self, app: ApplicationStatusOverview | None) -> str:
         failures = [each for each in self.pool.failures() if each.number > self.known_failures]
@@ -232,7 +232,7 @@ class _Progress:
         return " ".join(filter(None, [*messages, self._room()]))
 
     def _room(self) -> str:
-        """Describes what a replica asks for, and what the cluster has."""
+        """Describes the resources that a replica requires, and those of the cluster."""
         free, nodes = ray.available_resources(), [node["Resources"] for node in ray.nodes() if node["Alive"]]
         asked = [
             f"{number:g} {resource} (free in the cluster: {free.get(resource, 0):g}; the largest node has "
@@ -240,7 +240,7 @@ class _Progress:
             for resource, number in self.wanted.items()
             if number
         ]
-        return f"A replica asks for {', '.join(asked)}." if asked else ""
+        return f"A replica requires {', '.join(asked)}." if asked else ""
 
 
 def _starts(app: ApplicationStatusOverview) -> bool:

@@ -17,9 +17,9 @@ import ray.actor
 NAMESPACE = "pytriton"
 PUBLISH_INTERVAL_S = 1.0
 
-# The number is that of what is said to it: a cluster may outlive a version of this package.
+# The number is the version of the actor's interface: a cluster may outlive a version of this package.
 _ACTOR_NAME = "pytriton-directory-1"
-_LEASE_S = 5.0  # a replica that does not renew its entry for so long is gone
+_LEASE_S = 5.0  # a replica that does not renew its entry for this long is considered gone
 _MAX_FAILURES = 10
 _HEAD = "node:__internal_head__"  # Ray's name of the node that a cluster cannot lose
 
@@ -35,7 +35,7 @@ class ReplicaEntry:
         grpc: Triton's URL for gRPC; empty if it does not serve it.
         metrics: ``host:port`` of its metrics; empty if it does not serve them.
         models: The names of its models.
-        is_ready: Whether Triton says that it is ready.
+        is_ready: Whether Triton reports that it is ready.
         load: Its load in the last second or so: ``pending``, the number of requests in the server; ``queue_ms``, how
             long requests waited in Triton's queue, in milliseconds; ``busy``, the share of time that the instances of
             the busiest model computed, from 0 to 1.
@@ -75,7 +75,7 @@ class ReplicaFailure:
 
 
 Version = tuple[str, int]
-"""Which state of a pool's addresses: the directory's start, and a number."""
+"""The version of a pool's addresses: an id of the directory's start, and a number."""
 
 
 class _Pool:
@@ -105,7 +105,7 @@ class Directory:
         self._pools: dict[str, _Pool] = {}
 
     async def token(self, pool: str) -> str:
-        """Returns the access token of a pool's servers, which is made when it is first asked for."""
+        """Returns the access token of a pool's servers, which is created on first use."""
         return self._pool(pool).token
 
     async def publish(self, pool: str, entry: ReplicaEntry, token: str) -> None:
@@ -114,7 +114,7 @@ class Directory:
         Args:
             pool: The pool's name.
             entry: The entry.
-            token: The pool's access token, which a directory that was restarted does not know any more.
+            token: The pool's access token, which a restarted directory has lost.
         """
         known = self._pool(pool)
         known.token = token
@@ -149,7 +149,7 @@ class Directory:
         return sorted(name for name, pool in self._pools.items() if pool.entries)
 
     async def watch(self, pool: str, version: Version | None, timeout_s: float) -> tuple[Version, list[ReplicaEntry]]:
-        """Returns the ready replicas of a pool, as soon as they are others than in a version.
+        """Returns the ready replicas of a pool, as soon as they differ from a given version.
 
         Args:
             pool: The pool's name.
@@ -186,7 +186,7 @@ def _place(entry: ReplicaEntry) -> tuple[str, str, bool]:
 
 
 def directory() -> Any:
-    """Returns the handle of the cluster's directory, which is started if it does not run."""
+    """Returns the handle of the cluster's directory, which is started if it is not running."""
     actor: Any = ray.remote(Directory)
     options: dict[str, Any] = {
         "name": _ACTOR_NAME,

@@ -38,7 +38,7 @@ def targets(pool: str | None = None) -> list[dict[str, Any]]:
 class DiscoveryServer:
     """Serves targets to Prometheus' ``http_sd_configs``, from its start to its stop.
 
-    While the targets cannot be had, it responds with status 503, and Prometheus stays with those it knows.
+    While the targets are unavailable, it responds with status 503, and Prometheus keeps those it knows.
 
     Args:
         host: The address to listen at.
@@ -46,7 +46,7 @@ class DiscoveryServer:
         read: Returns the targets.
 
     Raises:
-        PyTritonRuntimeError: The address is taken or none of this machine's.
+        PyTritonRuntimeError: The address is in use or does not belong to this machine.
     """
 
     def __init__(self, host: str, port: int, read: Targets = targets) -> None:
@@ -60,12 +60,12 @@ class DiscoveryServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL at which it listens."""
         host, port = self._server.server_address[:2]
         return f"http://[{host!s}]:{port}/" if ":" in str(host) else f"http://{host!s}:{port}/"
 
     def start(self) -> None:
-        """Starts to respond."""
+        """Starts responding."""
         self._thread.start()
 
     def is_alive(self) -> bool:
@@ -107,7 +107,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._respond(http.HTTPStatus.OK, found)
 
     def log_message(self, *_: object) -> None:
-        """Logs no request."""
+        """Does not log requests."""
 
     def _respond(self, status: http.HTTPStatus, content: object) -> None:
         body = json.dumps(content).encode()
@@ -121,11 +121,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 def keep_file(path: Path, ending: threading.Event, read: Targets = targets) -> None:
     """Writes targets to a file for Prometheus' ``file_sd_configs``, and keeps it current until an event is set.
 
-    The file is replaced as a whole, and only where its content changes.
+    The file is replaced atomically, and only if its content changes.
 
     Args:
         path: The file.
-        ending: Ends it.
+        ending: The event.
         read: Returns the targets.
 
     Raises:
@@ -146,7 +146,7 @@ def keep_file(path: Path, ending: threading.Event, read: Targets = targets) -> N
 
 def _replace(path: Path, text: str) -> None:
     try:
-        # Prometheus looks for names like *.json, which this one must not have.
+        # Prometheus searches for names like *.json, which this one must not match.
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
         try:
             with os.fdopen(descriptor, "w") as file:

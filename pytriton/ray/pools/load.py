@@ -1,4 +1,4 @@
-"""The load of one server: what a pool is scaled by."""
+"""The load of one server, by which a pool is scaled."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _WAITING = ("nv_inference_pending_request_count{", "pytriton_requests_in_flight{
 
 @dataclasses.dataclass(frozen=True)
 class _Totals:
-    """What the server has done until a moment.
+    """Totals of the server's work at a point in time.
 
     Attributes:
-        time_s: The moment.
-        requests: How many requests left the queue.
-        queue_ns: How long they had waited.
-        busy_ns: How long an instance of each model has computed.
+        time_s: The point in time.
+        requests: Number of requests that have left the queue.
+        queue_ns: Their total waiting time.
+        busy_ns: The computing time per instance, for each model.
     """
 
     time_s: float
@@ -64,7 +64,7 @@ class LoadMeter:
         if requests:
             self._queue_ms = queue_ns / requests / 1e6
         elif not pending:
-            self._queue_ms = 0.0  # otherwise nobody knows yet how long those that wait will have waited
+            self._queue_ms = 0.0  # otherwise, the waiting time of pending requests is unknown
         elapsed_ns = (now.time_s - before.time_s) * 1e9
         busy = max((ns - before.busy_ns.get(model, ns) for model, ns in now.busy_ns.items()), default=0.0)
         return {QUEUE_MS: self._queue_ms, PENDING: pending, BUSY: max(0.0, busy / elapsed_ns)}
@@ -82,7 +82,7 @@ class LoadMeter:
         )
 
     def _instances(self, model: str) -> int:
-        known = self._triton.report.instances(model)  # None: it is one of the user's own repository
+        known = self._triton.report.instances(model)  # None for a model of the user's own repository
         return max(1, known[0]) if known else 1
 
     def _pending(self) -> float:

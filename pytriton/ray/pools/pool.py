@@ -18,13 +18,13 @@ from pytriton.ray.pools.status import PoolStatus, messages_of
 DEPLOYMENT = "triton"
 """The name of a pool's deployment in its application of Ray Serve."""
 
-CLIENT_RESTART_TIMEOUT_S = 30.0  # longer than it takes to start a replica in another place
+CLIENT_RESTART_TIMEOUT_S = 30.0  # longer than it takes to start a replica on another node
 
-_TIMEOUT_S = 30.0  # the directory may have to be started, in a process of its own
+_TIMEOUT_S = 30.0  # the directory may have to be started, in its own process
 
 
 def connect(name: str) -> Pool:
-    """Returns a pool that has been deployed, by this process or another one of the cluster.
+    """Returns a pool that was deployed by this or another process of the cluster.
 
     Args:
         name: The pool's name.
@@ -46,14 +46,14 @@ def connect(name: str) -> Pool:
 
 
 def pools() -> list[str]:
-    """Returns the names of the cluster's pools, also of those that are being deployed."""
+    """Returns the names of the cluster's pools, including those that are being deployed."""
     names: list[str] = ray.get(directory().pools.remote(), timeout=_TIMEOUT_S)
     deployed = [name for name, app in serve.status().applications.items() if DEPLOYMENT in app.deployments]
     return sorted({*names, *deployed})
 
 
 class Pool:
-    """A pool of Tritons in a Ray cluster, made by `deploy` and `connect`.
+    """A pool of Tritons in a Ray cluster, returned by `deploy` and `connect`.
 
     It can be sent to other processes of the cluster.
 
@@ -75,8 +75,8 @@ class Pool:
         """Returns a client of a model, which sends its requests to the replicas directly and in turn.
 
         The client notices when replicas come and go. A request that a replica could not serve is sent to another one,
-        for up to 30 seconds. So is one that was in flight when the replica died, so it may be executed twice. With
-        ``restart_timeout_s=0``, none is sent again.
+        for up to 30 seconds. So is a request that was in flight when the replica died, which may therefore be executed
+        twice. With ``restart_timeout_s=0``, none is sent again.
 
         Args:
             model_name: The model's name.
@@ -102,7 +102,7 @@ class Pool:
         return AsyncioModelClient(self.urls(protocol), model_name, model_version, **settings)
 
     def urls(self, protocol: str = "http") -> Callable[[], list[str]]:
-        """Returns a function that gives the URLs of the replicas that are ready now, for any client's ``url``.
+        """Returns a function that returns the URLs of the ready replicas, for the argument ``url`` of any client.
 
         Args:
             protocol: ``http`` or ``grpc``.
@@ -125,12 +125,12 @@ class Pool:
         return token
 
     def replicas(self) -> list[ReplicaEntry]:
-        """Returns the replicas that run, as they report themselves."""
+        """Returns the running replicas, as they report themselves."""
         entries: list[ReplicaEntry] = ray.get(directory().entries.remote(self._name), timeout=_TIMEOUT_S)
         return sorted(entries, key=lambda entry: entry.id)
 
     def failures(self) -> list[ReplicaFailure]:
-        """Returns the last replicas that could not be started, the oldest first; also those of earlier deployments."""
+        """Returns the last replicas that could not be started, the oldest first, including earlier deployments."""
         failures: list[ReplicaFailure] = ray.get(directory().failures.remote(self._name), timeout=_TIMEOUT_S)
         return failures
 

@@ -1,4 +1,4 @@
-"""A replica of a pool: an actor of Ray Serve that runs a Triton of its own."""
+"""A replica of a pool: a Ray Serve actor that runs its own Triton."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pytriton.triton import Triton
 
 LOGGER = logging.getLogger(__name__)
 
-DRAIN_S = 3.0  # clients learn within a second that a replica goes
+DRAIN_S = 3.0  # clients learn within a second that a replica is stopping
 EXIT_TIMEOUT_S = 30.0
 
 _DIRECTORY_TIMEOUT_S = 30.0
@@ -54,7 +54,7 @@ class Replica:
         self._thread.start()
 
     def check_health(self) -> None:
-        """Raises an error if the server does not serve: Ray Serve replaces the replica after three times in a row."""
+        """Raises an error if the server is not serving: Ray Serve replaces the replica after three in a row."""
         if not self._triton.is_ready():
             raise PyTritonRuntimeError("Triton is not ready.")
 
@@ -63,7 +63,7 @@ class Replica:
         return self._load
 
     def __del__(self) -> None:
-        """Takes the replica out of the directory, serves what still comes, and stops the server."""
+        """Removes the replica from the directory, serves remaining requests, and stops the server."""
         self._ending.set()
         with contextlib.suppress(AttributeError):  # it was not constructed
             self._thread.join()
@@ -94,7 +94,7 @@ class Replica:
             raise
 
     def _report(self, error: BaseException) -> None:
-        """Tells the directory why this replica could not be started; `deploy` and `status` show it."""
+        """Reports to the directory why this replica could not be started; `deploy` and `status` show it."""
         text = "".join(traceback.format_exception(error))
         summary = traceback.format_exception_only(error)[-1].strip()
         with contextlib.suppress(ray.exceptions.RayError):

@@ -18,11 +18,11 @@ class PoolStatus:
 
     Attributes:
         name: The pool's name.
-        state: That of its application in Ray Serve: ``RUNNING``, ``DEPLOYING``, ``DEPLOY_FAILED``, ``UNHEALTHY``,
+        state: The state of its application in Ray Serve: ``RUNNING``, ``DEPLOYING``, ``DEPLOY_FAILED``, ``UNHEALTHY``,
             ``DELETING`` or ``NOT_STARTED``.
-        message: What Ray Serve says of that state; empty if all is well.
-        replica_states: How many replicas Ray Serve has in each state, like ``{"RUNNING": 3}``.
-        replicas: The replicas that run, as they report themselves.
+        message: Ray Serve's message about that state; empty if all is well.
+        replica_states: Number of replicas in each state of Ray Serve, like ``{"RUNNING": 3}``.
+        replicas: The running replicas, as they report themselves.
         failures: The last replicas that could not be started, the oldest first.
     """
 
@@ -48,13 +48,13 @@ class PoolStatus:
 
 
 def messages_of(app: ApplicationStatusOverview) -> list[str]:
-    """Returns what Ray Serve says of an application and its deployments, each thing once."""
+    """Returns Ray Serve's messages about an application and its deployments, without duplicates."""
     messages = [app.message, *(deployment.message for deployment in app.deployments.values())]
     return list(dict.fromkeys(filter(None, messages)))
 
 
 def _first_line(message: str) -> str:
-    """Returns what Ray Serve says before it quotes a traceback."""
+    """Returns the first line of a message, without a traceback."""
     return message.strip().partition("\n")[0].removesuffix(" Error:")
 
 
