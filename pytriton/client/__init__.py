@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytriton.client.tls import TLSConfig
 
 _EXCEPTIONS = "pytriton.client.exceptions"
-# Modules are imported when they are first used: a program that sends requests to a model should start at once.
+# Modules are imported on first use, so that a program that sends requests starts fast.
 _MODULES = {
     "AsyncioDecoupledModelClient": "pytriton.client.asyncio_decoupled",
     "AsyncioModelClient": "pytriton.client.asyncio_client",

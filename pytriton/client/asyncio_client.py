@@ -33,12 +33,12 @@ _Self = TypeVar("_Self", bound="AsyncioModelClient")
 class AsyncioModelClient(BaseModelClient):
     """Sends requests to a model from coroutines, with any number of requests in flight.
 
-    It takes the arguments of `BaseModelClient`, and one more. Cancelling a task that waits for a response cancels the
+    It accepts the arguments of `BaseModelClient`, and one more. Cancelling a task that waits for a response cancels the
     request. Use it as an asynchronous context manager, or await `close` at the end.
 
     Args:
-        max_connections: How many connections it opens at most to an HTTP server; further requests wait for one. Over
-            gRPC, one connection carries them all.
+        max_connections: The maximum number of connections to an HTTP server; further requests wait for one. Over gRPC,
+            one connection carries all requests.
 
     Examples:
         >>> async def infer():
@@ -100,7 +100,7 @@ class AsyncioModelClient(BaseModelClient):
         await self.close()
 
     async def close(self) -> None:
-        """Closes the connections; the client cannot be used any more. Requests of other tasks fail."""
+        """Closes the connections; the client can no longer be used. Requests of other tasks fail."""
         if self._closed:
             return
         self._closed = True
@@ -135,7 +135,7 @@ class AsyncioModelClient(BaseModelClient):
 
     @property
     def model_config(self) -> Awaitable[TritonModelConfig]:
-        """The model's configuration, to be awaited: ``await client.model_config``.
+        """The model's configuration, an awaitable: ``await client.model_config``.
 
         It can still be read when the client is closed, if it was fetched before.
         """
@@ -183,9 +183,9 @@ class AsyncioModelClient(BaseModelClient):
             outputs: Names of the requested outputs; all by default.
             request_id: The request's id in the server's log.
             priority: 1 is the highest.
-            timeout_s: How long to wait for the response, in place of ``inference_timeout_s``.
+            timeout_s: How long to wait for the response, instead of ``inference_timeout_s``.
             progress: Show a progress bar, which needs tqdm.
-            named_inputs: The inputs by name, in place of `inputs`.
+            named_inputs: The inputs by name, instead of `inputs`.
 
         Returns:
             The outputs by name, arrays whose first dimension is the batch.
@@ -207,7 +207,7 @@ class AsyncioModelClient(BaseModelClient):
         )
 
     def _transport_to(self) -> Callable[[TritonUrl], Any]:
-        """Returns a function that makes the transport to a server."""
+        """Returns a function that creates the transport to a server."""
         return functools.partial(asyncio_transport, tls=self._settings.tls, max_connections=self._max_connections)
 
     @staticmethod
@@ -243,7 +243,7 @@ class AsyncioModelClient(BaseModelClient):
         finally:
             self._waiting_for_preparing -= 1
             if self._waiting_for_preparing == 0:
-                task.cancel()  # no caller is left
+                task.cancel()  # no caller is waiting any more
 
 
 def _retrieve(task: asyncio.Task[Any]) -> None:

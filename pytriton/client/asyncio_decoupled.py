@@ -19,7 +19,7 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 class AsyncioDecoupledModelClient(AsyncioModelClient):
     """Sends requests to a decoupled model from coroutines: one that sends any number of responses.
 
-    Needs gRPC. It takes the arguments of `AsyncioModelClient`. Any number of streams may be open at once.
+    Requires gRPC. It accepts the arguments of `AsyncioModelClient`. Any number of streams may be open at once.
 
     Raises:
         PyTritonClientValueError: The URL is not one of gRPC.
@@ -46,7 +46,7 @@ class AsyncioDecoupledModelClient(AsyncioModelClient):
     ) -> AsyncResponses:
         """Sends a request with one sample.
 
-        Arguments and errors are those of `ModelClient.infer_sample`; errors are raised where the first response is
+        Arguments and errors are those of `ModelClient.infer_sample`; errors are raised when the first response is
         awaited. `timeout_s` and ``inference_timeout_s`` are for each response.
 
         Returns:

@@ -42,8 +42,8 @@ async def asyncio_get_model_state(
     Args:
         client: tritonclient's own asyncio client.
         model_name: The model's name.
-        model_version: Its version. By default, the model is ready when one of its versions is, and else in the state of
-            its latest version.
+        model_version: Its version. By default, the model is ready if any of its versions is; otherwise it has the state
+            of its latest version.
 
     Raises:
         PyTritonClientModelUnavailableError: The server has no such model.
@@ -81,9 +81,9 @@ async def asyncio_wait_for_server_ready(asyncio_client: AsyncioClient, sleep_tim
 
     Args:
         asyncio_client: tritonclient's own asyncio client.
-        sleep_time_s: How long to wait before it is asked again, in seconds.
+        sleep_time_s: The pause between two checks, in seconds.
     """
-    while not await _answers(asyncio_client.is_server_ready()):
+    while not await _succeeds(asyncio_client.is_server_ready()):
         await asyncio.sleep(sleep_time_s)
 
 
@@ -91,7 +91,7 @@ async def asyncio_wait_for_model_status_loaded(
     asyncio_client: AsyncioClient, model_name: str, sleep_time_s: float, model_version: str | None = None
 ) -> None:
     """Waits until a model is ready, however long that takes; arguments are those of the other functions."""
-    while not await _answers(asyncio_client.is_model_ready(model_name, version_of(model_version))):
+    while not await _succeeds(asyncio_client.is_model_ready(model_name, version_of(model_version))):
         await asyncio.sleep(sleep_time_s)
 
 
@@ -111,7 +111,7 @@ async def asyncio_wait_for_model_ready(
 
     Raises:
         PyTritonClientTimeoutError: The server was not ready in time.
-        PyTritonClientModelNotReadyError: The server was, and the model was not.
+        PyTritonClientModelNotReadyError: The server was ready, but the model was not.
     """
     is_server_ready = False
 
@@ -130,10 +130,10 @@ async def asyncio_wait_for_model_ready(
         raise PyTritonClientTimeoutError(f"Waiting for the server {waited}.") from None
 
 
-async def _answers(question: Any) -> bool:
-    """Returns the answer; no, if there is none."""
+async def _succeeds(check: Any) -> bool:
+    """Returns the result of a check; False if it fails."""
     from tritonclient.utils import InferenceServerException
 
     with contextlib.suppress(InferenceServerException, OSError):
-        return bool(await question)
+        return bool(await check)
     return False

@@ -16,7 +16,7 @@ def create_auth_headers(access_token: str | None, protocol: str) -> dict[str, st
     """Returns the headers for endpoints that require a server's token.
 
     Args:
-        access_token: The server's token; without one there are no headers.
+        access_token: The server's token; None for no headers.
         protocol: ``"http"`` or ``"grpc"``, or a URL's scheme, such as ``"grpcs"``.
 
     Returns:
@@ -35,7 +35,7 @@ def extract_access_token_from_headers(headers: Mapping[str, str] | None) -> str 
     """Returns the access token from the headers of either protocol.
 
     Args:
-        headers: Headers of a request; capitals in their names do not matter.
+        headers: Headers of a request; names are case-insensitive.
 
     Returns:
         The token, or None.

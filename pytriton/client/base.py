@@ -31,29 +31,29 @@ class BaseModelClient(abc.ABC):
     Args:
         url: The server's URL: ``localhost``, ``localhost:8000``, ``http://…``, ``https://…``, ``grpc://…`` or
             ``grpcs://…``. The default port is 8000 for HTTP, 8001 for gRPC and 443 for ``https``. With a list of URLs,
-            requests go to the servers in turn, except those that are not ready. Where servers come and go, it is a
-            function without arguments that returns the list of URLs as they are now. It is called before each attempt
-            to send a request, so it has to return at once, such as a list that something else keeps up to date; an
-            empty list says that no server is ready at present.
+            requests go to the servers in turn, except those that are not ready. If servers come and go, pass a function
+            without arguments that returns the current list of URLs. It is called before each attempt to send a request,
+            so it must return at once, for example a list that something else keeps up to date; an empty list means that
+            no server is ready at present.
         model_name: The model's name.
         model_version: Its version; the latest by default.
         lazy_init: Connect on first use; otherwise when the client is created or, in asyncio, entered.
         init_timeout_s: How long to wait, in seconds, until the server and the model are ready and the model's
-            configuration is known; also for a server that starts later. By default it is 300 for a server that
-            responds, 1 for one that cannot be reached, and 5 where another program responds. A ready server that does
-            not have the model is not waited for. While a function gives no address, one is waited for, too.
-        inference_timeout_s: How long to wait for a response, in seconds; 60 by default. Clients of streams wait so long
-            for each response, and by default for any time, as a stream may be slow.
-        model_config: The model's configuration; by default, it is fetched from the server once.
+            configuration is known; also for a server that starts later. By default, the client waits 300 s for a server
+            that responds, 1 s for one that cannot be reached, and 5 s if another program responds, but not for a model
+            that a ready server does not have. While a function returns no address, it waits for one, too.
+        inference_timeout_s: How long to wait for a response, in seconds; 60 by default. Clients of streams wait this
+            long for each response, by default without limit, as a stream may be slow.
+        model_config: The model's configuration; by default, it is fetched from the server, once.
         ensure_model_is_ready: Wait until the model is ready before the first request.
         access_token: The server's token, for restricted endpoints.
         tls: Certificates for ``https://`` and ``grpcs://``.
-        retry: Which requests are sent again; by default those that a restart of the server has interrupted, see
+        retry: Which failed requests are sent again; by default those that a restart of the server interrupted, see
             ``restart_timeout_s``.
-        restart_timeout_s: How long a request is sent again, in seconds, when the connection to a server that has
-            responded before breaks or cannot be made, as while the server is restarted; 5 by default, 0 is never. The
-            request may be executed twice then. With ``retry``, that policy counts instead. It is also how long a
-            request waits for an address while a function gives none.
+        restart_timeout_s: For how many seconds a request is sent again when the connection to a server that has
+            responded before breaks or is refused, as during a restart of the server; 5 by default, 0 for never. The
+            request may then be executed twice. With ``retry``, that policy applies instead. It is also how long a
+            request waits for an address while a function returns none.
         shared_memory: Move large tensors through shared memory; the server must be on this host.
         convert_dtypes: Convert arrays of another dtype if no value can change, such as int32 to int64.
 
@@ -110,7 +110,7 @@ class BaseModelClient(abc.ABC):
 
     @classmethod
     def from_existing_client(cls: type[_Self], existing_client: BaseModelClient) -> _Self:
-        """Makes a client of the same model, which reuses what the other has fetched from the server.
+        """Creates a client of the same model, which reuses the data that the other has fetched from the server.
 
         Args:
             existing_client: A client of any kind; it can still be used.
@@ -118,7 +118,7 @@ class BaseModelClient(abc.ABC):
         Returns:
             A client with connections of its own.
         """
-        client = getattr(existing_client, "_client", existing_client)  # that of a client of futures
+        client = getattr(existing_client, "_client", existing_client)  # a futures client has one
         if not isinstance(client, BaseModelClient):
             raise PyTritonClientValueError(f"existing_client is {existing_client!r}; give a client of pytriton.client.")
         settings, session = client._settings, client._session
@@ -192,7 +192,7 @@ def check_type(what: str, value: object, wanted: type[object]) -> None:
         wanted: Its class.
 
     Raises:
-        PyTritonClientValueError: It has another one.
+        PyTritonClientValueError: It has another class.
     """
     if value is not None and not isinstance(value, wanted):
         raise PyTritonClientValueError(f"{what} is {value!r}; give a {wanted.__name__}.")

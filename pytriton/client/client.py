@@ -1,4 +1,4 @@
-"""The clients, under the name of the module that nvidia-pytriton has them in."""
+"""The clients, under the name of their module in nvidia-pytriton."""
 
 from __future__ import annotations
 

@@ -28,8 +28,8 @@ T = TypeVar("T")
 class DecoupledModelClient(ModelClient):
     """Sends requests to a decoupled model: one that sends any number of responses.
 
-    Needs gRPC. It takes the arguments of `BaseModelClient`. Any number of streams may be open at once, in any number of
-    threads.
+    Requires gRPC. It accepts the arguments of `BaseModelClient`. Any number of streams may be open at once, in any
+    number of threads.
 
     Raises:
         PyTritonClientValueError: The URL is not one of gRPC.
@@ -60,7 +60,7 @@ class DecoupledModelClient(ModelClient):
 
         Returns:
             An iterator over the responses: the outputs by name, arrays without the batch dimension. Leaving the loop
-            early has the server stop, and so does its method ``close``.
+            early, or its method ``close``, cancels the request.
         """
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
         return Responses(self, self._request(inputs, named_inputs, options, batch=False))
@@ -100,7 +100,7 @@ class Responses(Generator[dict[str, Array], None, None]):
     """The responses to one request: an iterator, which can be closed like a generator.
 
     Args:
-        client: The client, which lives as long as they do.
+        client: The client, kept alive as long as the responses.
         request: The request.
     """
 

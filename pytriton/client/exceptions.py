@@ -9,13 +9,13 @@ class Failure(enum.Enum):
     """Classifies how far a failed request got; see `PyTritonClientInferenceServerError`.
 
     Attributes:
-        UNREACHABLE: Nothing listens there; nothing was sent.
-        BUSY: The server does not accept the request now; nothing was executed.
+        UNREACHABLE: Nothing listens at the address; nothing was sent.
+        BUSY: The server does not accept requests now; nothing was executed.
         NOT_SERVED: The server has no such model, or it is not ready; nothing was executed.
         RESTRICTED: The endpoint requires an access token; nothing was executed.
         REFUSED: Another error of the server or the model.
         LOST: The connection broke; the request may have been executed.
-        MALFORMED: The response does not come from Triton, but perhaps from a proxy.
+        MALFORMED: The response does not come from Triton; it may come from a proxy.
     """
 
     UNREACHABLE = "unreachable"
@@ -70,9 +70,9 @@ class PyTritonClientModelUnavailableError(PyTritonClientError):
 
 
 class PyTritonClientModelNotReadyError(PyTritonClientModelUnavailableError, PyTritonClientTimeoutError):
-    """A client that waited for the model gave up, as the server is ready but the model is not.
+    """A wait for the model timed out: the server is ready, but the model is not.
 
-    It is a `PyTritonClientTimeoutError` too, so that a loop that waits on after a timeout does so in this case.
+    It is a `PyTritonClientTimeoutError` too, so that loops that continue to wait after a timeout do so in this case.
     """
 
 
@@ -85,7 +85,7 @@ class PyTritonClientModelDoesntSupportBatchingError(PyTritonClientError):
 
 
 class PyTritonClientInferenceServerError(PyTritonClientError):
-    """The server responded with an error, or not like a Triton server, or the connection broke.
+    """The server responded with an error, the response does not come from Triton, or the connection broke.
 
     Attributes:
         failure: How far the request got, and so whether it is safe to send it again.
@@ -102,7 +102,7 @@ class PyTritonClientInputError(PyTritonClientValueError, PyTritonClientInference
 
 
 class PyTritonClientInvalidRequestError(PyTritonClientInferenceServerError):
-    """The server or the model refused the request, and says why; the same request would be refused again.
+    """The server or the model refused the request for a given reason; the same request would be refused again.
 
     A model does so with `pytriton.exceptions.PyTritonInvalidRequestError`, or with a code of ``pb_utils.TritonError``.
     With the statuses ``too_many_requests`` and ``unavailable``, the request may be sent again later: ``failure`` is
@@ -110,8 +110,8 @@ class PyTritonClientInvalidRequestError(PyTritonClientInferenceServerError):
 
     Attributes:
         status: ``invalid_argument``, ``not_found``, ``conflict``, ``too_many_requests`` or ``unavailable``.
-        http_status: The same as a status of HTTP: 400, 404, 409, 429 or 503.
-        reason: The server's or the model's own words.
+        http_status: The corresponding HTTP status: 400, 404, 409, 429 or 503.
+        reason: The message of the server or the model.
     """
 
     status: str = "invalid_argument"

@@ -42,13 +42,13 @@ class FuturesModelClient:
             arguments not listed here.
         model_name: The model's name.
         model_version: Its version; the latest by default.
-        max_workers: How many requests are in flight at once; None stands for the default.
-        max_queue_size: How many more may wait in the queue; None stands for the default.
+        max_workers: Maximum number of requests in flight; None for the default.
+        max_queue_size: Maximum number of further requests in the queue; None for the default.
         non_blocking: Raise `PyTritonClientQueueFullError` when the queue is full, instead of waiting for room.
         init_timeout_s: How long to wait until the model is ready, also for a server that starts later; see
             `ModelClient`.
-        inference_timeout_s: How long to wait for a response after the request is sent; 60 s by default. It is also how
-            long a call waits for room in the queue.
+        inference_timeout_s: How long to wait for a response after the request is sent; 60 s by default. A call also
+            waits this long for room in the queue.
 
     Raises:
         PyTritonClientInvalidUrlError: The URL is not valid.
@@ -123,7 +123,7 @@ class FuturesModelClient:
     def __exit__(self, error_type: type[BaseException] | None, *_: object) -> None:
         if error_type is None:
             self.close()
-        else:  # nobody will retrieve outstanding results
+        else:  # outstanding results will not be retrieved
             self._closed = True
             self._release()
 
@@ -133,7 +133,7 @@ class FuturesModelClient:
         Args:
             wait: Wait until all requests are complete, including those in the queue. Otherwise those in flight complete
                 in the background, and those in the queue fail with `PyTritonClientClosedError`. A request is in flight
-                from the call on if fewer than ``max_workers`` others are outstanding then.
+                from the call on if fewer than ``max_workers`` others are outstanding at that time.
         """
         self._closed = True
         self._aborted = self._aborted or not wait
@@ -173,10 +173,10 @@ class FuturesModelClient:
         """Sends a request with one sample.
 
         Args:
-            inputs: As `ModelClient.infer_sample` takes them. They must not be changed before the response arrives.
+            inputs: As for `ModelClient.infer_sample`. They must not be changed before the response arrives.
             parameters: Parameters for the model.
             headers: Headers of HTTP, or gRPC's metadata.
-            named_inputs: The inputs by name, in place of `inputs`, and the further options of
+            named_inputs: The inputs by name, instead of `inputs`, and the further options of
                 `AsyncioModelClient.infer_sample`.
 
         Returns:
@@ -200,10 +200,10 @@ class FuturesModelClient:
         """Sends a batch of any size; see `AsyncioModelClient.infer_batch`.
 
         Args:
-            inputs: As `ModelClient.infer_batch` takes them. They must not be changed before the response arrives.
+            inputs: As for `ModelClient.infer_batch`. They must not be changed before the response arrives.
             parameters: Parameters for the model.
             headers: Headers of HTTP, or gRPC's metadata.
-            named_inputs: The inputs by name, in place of `inputs`, and the further options of
+            named_inputs: The inputs by name, instead of `inputs`, and the further options of
                 `AsyncioModelClient.infer_batch`, such as ``progress=True``.
 
         Returns:
@@ -225,7 +225,7 @@ class FuturesModelClient:
             self._outstanding.add(request)
 
         def leave(_: object = None) -> None:
-            self._outstanding.discard(request)  # it may never have run
+            self._outstanding.discard(request)  # if the coroutine never ran
             self._room.release()
 
         try:
@@ -237,7 +237,7 @@ class FuturesModelClient:
         return future
 
     def _take_room(self) -> None:
-        # The loop's own thread, where callbacks of futures run, must not wait for itself.
+        # The loop's own thread, which runs callbacks of futures, must not wait for itself.
         blocking = not self._non_blocking and not self._loop.is_current()
         timeout_s = self._client._settings.inference_timeout_s
         if not self._room.acquire(blocking, timeout_s if blocking else None):
@@ -247,7 +247,7 @@ class FuturesModelClient:
     async def _in_turn(self, send: Callable[[], Coroutine[Any, Any, T]], request: object, has_turn: bool) -> T:
         try:
             async with self._turns:
-                if self._aborted and not has_turn:  # a request that has a turn counts as sent, before it is
+                if self._aborted and not has_turn:  # a request that has its turn counts as sent
                     raise PyTritonClientClosedError("The client was closed while the request was in its queue.")
                 return await send()
         finally:
@@ -256,4 +256,4 @@ class FuturesModelClient:
     def _check_open(self) -> None:
         if self._closed:
             raise PyTritonClientClosedError("The client is closed; create another one.")
-        self._client._check_open()  # it may be that of another process
+        self._client._check_open()  # it may belong to another process

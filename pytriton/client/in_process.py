@@ -36,19 +36,19 @@ class Server(Protocol):
         """Returns the channel to the server; waits for a server that is being restarted.
 
         Raises:
-            PyTritonInvalidOperationError: There is none in time, or the server does not run.
+            PyTritonInvalidOperationError: There is none in time, or the server is not running.
         """
 
     def model_config(self, name: str, version: int | None) -> TritonModelConfig:
         """Returns the configuration of a model that is ready.
 
         Raises:
-            PyTritonClientError: The model is not ready, or the server does not run.
+            PyTritonClientError: The model is not ready, or the server is not running.
         """
 
     @property
     def generation(self) -> int:
-        """A number that changes when a model may have got another configuration."""
+        """A number that changes whenever a model's configuration may have changed."""
 
 
 class _Prepared(NamedTuple):
@@ -58,7 +58,7 @@ class _Prepared(NamedTuple):
 
 
 class _InProcessClientBase:
-    """What both clients share: the model, and the translation of requests and replies."""
+    """The common base of both clients: the model, and the translation of requests and replies."""
 
     def __init__(
         self,
@@ -125,8 +125,8 @@ class _InProcessClientBase:
 class InProcessClient(_InProcessClientBase):
     """Sends requests to a model of the server that this process runs. Created by `Triton.client`.
 
-    Requests and responses go through shared memory; Triton queues, batches, caches and counts them as it does those of
-    any other client. Any number of threads may use a client at the same time. It needs no closing.
+    Requests and responses go through shared memory; Triton queues, batches, caches and counts them like those of any
+    other client. Any number of threads may use a client at the same time. It need not be closed.
     """
 
     def infer_sample(
@@ -143,22 +143,23 @@ class InProcessClient(_InProcessClientBase):
         """Sends a request with one sample.
 
         Args:
-            inputs: Inputs in the model's order: arrays, or what NumPy makes arrays of.
+            inputs: Inputs in the model's order: arrays, or values that NumPy converts to arrays.
             parameters: For the model; strings, numbers and booleans.
-            outputs: Names of the requested outputs; None is all.
+            outputs: Names of the requested outputs; None for all.
             request_id: Name of the request in the server's logs and in the model.
             priority: 1 is the highest; 0 is the model's default.
             timeout_s: How long the response may take, in seconds.
-            named_inputs: Inputs by name, in place of ``inputs``.
+            named_inputs: Inputs by name, instead of ``inputs``.
 
         Returns:
-            The outputs by name, without the batch dimension. They are views of shared memory, which is released with
-            the last of them.
+            The outputs by name, without the batch dimension. They are views of shared memory, which is released when
+            the last of them is deleted.
 
         Raises:
             PyTritonClientInputError: The inputs do not fit the model; nothing was sent.
             PyTritonClientTimeoutError: There was no response in time; the request was cancelled.
-            PyTritonClientInferenceServerError: The server or the model responded with an error, or has ended.
+            PyTritonClientInferenceServerError: The server or the model responded with an error, or the server has
+                exited.
         """
         options = _options(parameters, outputs, request_id, priority, timeout_s)
         return self._infer(self._prepare(False, inputs, named_inputs, options))
@@ -178,7 +179,7 @@ class InProcessClient(_InProcessClientBase):
 
         Raises:
             PyTritonClientModelDoesntSupportBatchingError: The model does not batch.
-            PyTritonClientError: As `infer_sample` does.
+            PyTritonClientError: As for `infer_sample`.
         """
         options = _options(parameters, outputs, request_id, priority, timeout_s)
         return self._infer(self._prepare(True, inputs, named_inputs, options))
@@ -315,14 +316,14 @@ class AsyncioInProcessClient(_InProcessClientBase):
         return self._stream(self._prepare(True, inputs, named_inputs, options))
 
     async def infer_call(self, call: InferenceCall, timeout_s: float) -> InferenceReply:
-        """Sends a request whose inputs have been checked, and returns the response as it came.
+        """Sends a request whose inputs have been checked, and returns the reply unchanged.
 
         Args:
             call: The request, made by `call`.
             timeout_s: How long the response may take, in seconds.
 
         Raises:
-            PyTritonClientError: As `infer_sample` does.
+            PyTritonClientError: As for `infer_sample`.
         """
         stream = await self._send(call, timeout_s)
         try:
@@ -332,7 +333,7 @@ class AsyncioInProcessClient(_InProcessClientBase):
         return _checked(reply)
 
     async def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[list[InferenceReply], None]:
-        """Sends a request as `infer_call` does, and yields the responses, each time all that have arrived."""
+        """Sends a request as `infer_call` does, and yields the replies: each time all that have arrived."""
         stream = await self._send(call, timeout_s)
         try:
             while replies := await stream.several():
@@ -375,12 +376,12 @@ class AsyncioInProcessClient(_InProcessClientBase):
 
 
 def _translated(error: Exception, services: ServerClient) -> PyTritonClientError | None:
-    """Translates an error of sending; None calls for another channel: the server has just ended."""
+    """Translates an error of sending; returns None if the server has just exited: another channel is needed."""
     if isinstance(error, PyTritonBadParameterError):
         return PyTritonClientValueError(str(error))
     if isinstance(error, ArenaError):
         return server_error(f"{error}.", Failure.BUSY)
-    return None if services.closed else server_error(f"{error}.", Failure.UNREACHABLE)  # the latter in a fork
+    return None if services.closed else server_error(f"{error}.", Failure.UNREACHABLE)  # not closed: in a fork
 
 
 def _options(
@@ -419,10 +420,10 @@ def _outputs(reply: InferenceReply, single: bool) -> dict[str, Array]:
 def _failure(error: PyTritonInferenceError) -> PyTritonClientError:
     if isinstance(error, NoResponseError):
         return PyTritonClientTimeoutError(str(error))
-    # A model that calls another one has methods of other names.
+    # The methods for models that call other models have different names.
     message = str(error).replace("use stream() or astream()", "use stream_sample or stream_batch")
     return server_failure("The server", message, error.code)
 
 
 def _lost(call: InferenceCall) -> PyTritonClientError:
-    return server_error(f"The server ended before model {call.model!r} responded.", Failure.LOST)
+    return server_error(f"The server exited before model {call.model!r} responded.", Failure.LOST)

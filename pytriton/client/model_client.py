@@ -31,7 +31,7 @@ T = TypeVar("T")
 class ModelClient(BaseModelClient):
     """Sends requests to a model, and waits for its responses. Any number of threads may use one.
 
-    It takes the arguments of `BaseModelClient`. Use it as a context manager, or call `close` at the end.
+    It accepts the arguments of `BaseModelClient`. Use it as a context manager, or call `close` at the end.
 
     Examples:
         >>> with ModelClient("localhost", "AddSub") as client:  # doctest: +SKIP
@@ -47,7 +47,7 @@ class ModelClient(BaseModelClient):
         self.close()
 
     def close(self) -> None:
-        """Closes the connections; the client cannot be used any more. Requests of other threads fail."""
+        """Closes the connections; the client can no longer be used. Requests of other threads fail."""
         self._closed = True
         self._release()
 
@@ -80,11 +80,11 @@ class ModelClient(BaseModelClient):
         """Loads or reloads the model.
 
         Args:
-            config: Its configuration as JSON, in place of that in the server's repository.
-            files: Contents of its files, by ``file:<path>``, in place of those in the repository.
+            config: Its configuration as JSON, instead of that in the server's repository.
+            files: Contents of its files, by ``file:<path>``, instead of those in the repository.
 
         Raises:
-            PyTritonClientInferenceServerError: The server cannot, or requires a token.
+            PyTritonClientInferenceServerError: The server cannot do so, or requires a token.
             PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
         """
         self._check_open()
@@ -94,7 +94,7 @@ class ModelClient(BaseModelClient):
         """Unloads the model.
 
         Raises:
-            PyTritonClientInferenceServerError: The server cannot, or requires a token.
+            PyTritonClientInferenceServerError: The server cannot do so, or requires a token.
             PyTritonClientTimeoutError: It took longer than ``init_timeout_s``.
         """
         self._check_open()
@@ -108,7 +108,7 @@ class ModelClient(BaseModelClient):
 
         Raises:
             PyTritonClientTimeoutError: The server was not ready within ``init_timeout_s``.
-            PyTritonClientModelUnavailableError: The model was not.
+            PyTritonClientModelUnavailableError: The server was ready, but not the model.
             PyTritonClientInferenceServerError: The server does not provide it.
         """
         config = self._session.config
@@ -121,7 +121,7 @@ class ModelClient(BaseModelClient):
 
     @property
     def is_batching_supported(self) -> bool:
-        """Whether the model takes batches; raises as `model_config` does."""
+        """Whether the model supports batches; raises the errors of `model_config`."""
         return self.model_config.batching
 
     def infer_sample(
@@ -146,9 +146,10 @@ class ModelClient(BaseModelClient):
             outputs: Names of the requested outputs; all by default.
             request_id: The request's id in the server's log.
             priority: 1 is the highest.
-            timeout_s: How long to wait for the response, in place of ``inference_timeout_s``. The server gets it, too.
-            named_inputs: The inputs by name, in place of `inputs`. An input with the name of an option from `outputs`
-                to `timeout_s` goes before the option.
+            timeout_s: How long to wait for the response, instead of ``inference_timeout_s``. It is passed to the
+                server, too.
+            named_inputs: The inputs by name, instead of `inputs`. An input takes precedence over an option of the same
+                name, from `outputs` to `timeout_s`.
 
         Returns:
             The outputs by name, arrays without the batch dimension.
@@ -185,14 +186,15 @@ class ModelClient(BaseModelClient):
             outputs: Names of the requested outputs; all by default.
             request_id: The request's id in the server's log.
             priority: 1 is the highest.
-            timeout_s: How long to wait for the response, in place of ``inference_timeout_s``. The server gets it, too.
-            named_inputs: The inputs by name, in place of `inputs`.
+            timeout_s: How long to wait for the response, instead of ``inference_timeout_s``. It is passed to the
+                server, too.
+            named_inputs: The inputs by name, instead of `inputs`.
 
         Returns:
             The outputs by name, arrays whose first dimension is the batch.
 
         Raises:
-            PyTritonClientModelDoesntSupportBatchingError: The model takes single requests.
+            PyTritonClientModelDoesntSupportBatchingError: The model does not support batches.
         """
         options = options_of(parameters, headers, outputs, request_id, priority, timeout_s)
         return self._infer(inputs, named_inputs, options, batch=True)
@@ -200,7 +202,7 @@ class ModelClient(BaseModelClient):
     def _infer(
         self, inputs: Sequence[Any], named_inputs: dict[str, Any], options: Options | None, batch: bool
     ) -> dict[str, Array]:
-        request = self._request(inputs, named_inputs, options, batch)  # which may create another session
+        request = self._request(inputs, named_inputs, options, batch)  # may create another session
         return self._run(self._session.infer(request))
 
     def _request(
@@ -214,7 +216,7 @@ class ModelClient(BaseModelClient):
     def _make_session(self, config: TritonModelConfig | None) -> Session:
         self._preparing = threading.Lock()
         session, close = self._open_session(config)
-        # Also when the client is garbage-collected, or the program ends: the server would keep shared memory for ever.
+        # Also when the client is garbage-collected, or the program exits: the server would keep shared memory forever.
         self._release = weakref.finalize(self, _close_in, fork_safety.process, close)
         return session
 
@@ -249,7 +251,7 @@ class ModelClient(BaseModelClient):
         started = time.monotonic()
         if not self._preparing.acquire(timeout=timeout_s):
             raise PyTritonClientTimeoutError(
-                f"Another thread has been asking for model {self._settings.model_name!r} for {in_seconds(timeout_s)}."
+                f"Another thread has been waiting for model {self._settings.model_name!r} for {in_seconds(timeout_s)}."
             )
         try:
             if not session.prepared:
@@ -259,7 +261,7 @@ class ModelClient(BaseModelClient):
 
 
 def _close_in(process: object, close: Callable[[], object]) -> None:
-    """Closes resources of a process, in that process only: a fork must not close them."""
+    """Closes resources only in the process that owns them: a fork must not close them."""
     if process is fork_safety.process:
         close()
 

@@ -9,25 +9,25 @@ import random
 from pytriton.client.exceptions import Failure, PyTritonClientInferenceServerError, PyTritonClientValueError
 from pytriton.utils.back_off import BackOff
 
-# What cannot have been executed.
+# Failures of requests that cannot have been executed.
 _SAFE = frozenset({Failure.UNREACHABLE, Failure.BUSY})
-# What may have been executed.
+# Failures of requests that may have been executed.
 _UNCERTAIN = frozenset({Failure.LOST})
 
 
 @dataclasses.dataclass(frozen=True)
 class RetryPolicy:
-    """Policy for sending requests again: which, how often, and after which pauses.
+    """Policy for resending requests: which, how often, and after which pauses.
 
     A request is sent again if it cannot have been executed: the server was unreachable, or rejected it. It is
     never sent again after its timeout, which all attempts share.
 
     Attributes:
-        attempts: How often a request is sent at most, including the first time.
+        attempts: The maximum number of attempts, including the first.
         pause_s: Seconds before the second attempt.
-        factor: Factor by which each further pause is longer.
+        factor: Factor by which each further pause grows.
         max_pause_s: The longest pause, in seconds.
-        jitter: The random share of each pause, from 0 to 1, so that clients do not all come back at once.
+        jitter: The random share of each pause, from 0 to 1, so that clients do not all retry at once.
         resend_lost: Also send a request again if the connection broke before its response was complete. It may then be
             executed twice.
 
@@ -60,7 +60,7 @@ class RetryPolicy:
         """Returns the pause before an attempt.
 
         Args:
-            attempt: Its number; the second is the first that has a pause.
+            attempt: Its number; the first attempt has no pause.
 
         Returns:
             Seconds.

@@ -12,15 +12,15 @@ from pytriton.client.exceptions import PyTritonClientInvalidUrlError
 from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
 
 ServerUrls: TypeAlias = str | Sequence[str] | Callable[[], Sequence[str]]
-"""A server's URL, those of several servers, or a function that returns a list of those that are there now."""
+"""A server's URL, those of several servers, or a function that returns the current list of URLs."""
 
-# https ends at a proxy: Triton itself supports TLS only over gRPC.
+# https requires a proxy: Triton itself supports TLS only over gRPC.
 _DEFAULT_PORTS = {"http": DEFAULT_HTTP_PORT, "https": 443, "grpc": DEFAULT_GRPC_PORT, "grpcs": DEFAULT_GRPC_PORT}
 # A name, an IPv4 address, or an IPv6 address (urlsplit has checked the brackets around it).
 _HOSTNAME = re.compile(r"[A-Za-z0-9_.-]+|[0-9A-Fa-f:.]+(%[A-Za-z0-9_.-]+)?", re.ASCII)
 _PATH = re.compile(r"(/[A-Za-z0-9_.~-]+)*", re.ASCII)
 _PORT = re.compile(r":?[0-9]+", re.ASCII)
-# What requests put behind the address of a server.
+# Paths that requests append to the address of a server.
 _REQUEST = re.compile(
     r"(/v2(/models/(?P<model>[^/]+).*|/(health|models|repository|systemsharedmemory|cudasharedmemory|trace|logging)\b.*)?"
     r"|/metrics)$"
@@ -34,7 +34,7 @@ class TritonUrl:
 
     Attributes:
         scheme: ``http``, ``https``, ``grpc`` or ``grpcs``.
-        hostname: Name or address; an IPv6 address without brackets.
+        hostname: Host name or address; an IPv6 address without brackets.
         port: Number of the port.
         path: The prefix of Triton's paths at a proxy, such as ``/triton``; HTTP only.
 
@@ -55,14 +55,14 @@ class TritonUrl:
         """Parses a URL.
 
         Args:
-            url: ``host``, ``host:port``, or either behind ``http://``, ``https://``, ``grpc://`` or ``grpcs://``.
+            url: ``host`` or ``host:port``, optionally after ``http://``, ``https://``, ``grpc://`` or ``grpcs://``.
                 The default port is 8000 for HTTP, 8001 for gRPC, and 443 for ``https``.
 
         Returns:
             The server's address.
 
         Raises:
-            PyTritonClientInvalidUrlError: It is none of these.
+            PyTritonClientInvalidUrlError: It has another form.
         """
         _check_text(url)
         try:
@@ -93,7 +93,7 @@ class TritonUrl:
 
     @property
     def without_scheme(self) -> str:
-        """``host:port``, and the path: what gRPC and tritonclient take."""
+        """``host:port``, and the path: the form for gRPC and tritonclient."""
         host = f"[{self.hostname}]" if ":" in self.hostname else self.hostname
         return f"{host}:{self.port}{self.path}"
 
@@ -120,7 +120,7 @@ def _check_text(url: object) -> None:
 
 
 def _check_is_no_request(url: str, path: str) -> None:
-    """Refuses the address of a model and the like: requests put that behind the server's."""
+    """Refuses the address of a model and the like: requests append that to the server's."""
     request = _REQUEST.search(path)
     if request is None:
         return

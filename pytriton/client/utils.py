@@ -59,7 +59,7 @@ class ModelState(enum.Enum):
         LOADING: It is being loaded.
         UNLOADING: It is being unloaded.
         UNAVAILABLE: It is not loaded, or could not be.
-        READY: It takes requests.
+        READY: It accepts requests.
     """
 
     LOADING = "LOADING"
@@ -69,12 +69,12 @@ class ModelState(enum.Enum):
 
 
 def create_client_from_url(url: str, network_timeout_s: float | None = None) -> InferenceServerClient:
-    """Makes tritonclient's own blocking client.
+    """Creates tritonclient's own blocking client.
 
     Args:
         url: The server's URL; see `TritonUrl.from_url`.
-        network_timeout_s: How long connecting, and each wait for a part of a response, may take, over HTTP; 60 s by
-            default. Over gRPC, each call has a timeout of its own.
+        network_timeout_s: Over HTTP, the time limit for connecting and for each part of a response; 60 s by default.
+            Over gRPC, each call has its own timeout.
 
     Returns:
         The client of the URL's protocol, to be closed by the caller.
@@ -102,8 +102,8 @@ def get_model_state(
     Args:
         client: tritonclient's own client.
         model_name: The model's name.
-        model_version: Its version. By default, the model is ready when one of its versions is, and else in the state of
-            its latest version.
+        model_version: Its version. By default, the model is ready if any of its versions is; otherwise it has the state
+            of its latest version.
         headers: Headers of HTTP, or gRPC's metadata, such as those of `create_auth_headers`.
 
     Returns:
@@ -127,14 +127,14 @@ def get_model_config(
     timeout_s: float | None = None,
     headers: Mapping[str, Any] | None = None,
 ) -> TritonModelConfig:
-    """Waits until a model is ready, and returns its configuration, as `wait_for_model_ready` waits."""
+    """Waits until a model is ready, like `wait_for_model_ready`, and returns its configuration."""
     wait_for_model_ready(client, model_name, model_version, timeout_s, headers)
     server, version = _server_of(client, headers), version_of(model_version)
     return read_config(server.call("get_model_config", _TIMEOUT_S, model_name, version)(), server.url, version)
 
 
 def state_in(index: Sequence[Mapping[str, Any]], name: str, version: str, server: str) -> ModelState:
-    """Returns the state of a model in a server's index; ``server`` names that in the error.
+    """Returns the state of a model in a server's index; ``server`` is its name in the error.
 
     Raises:
         PyTritonClientModelUnavailableError: The index has no such model.
@@ -185,7 +185,7 @@ def wait_for_model_ready(
 
     Raises:
         PyTritonClientTimeoutError: The server was not ready in time.
-        PyTritonClientModelNotReadyError: The server was, and the model was not, or failed to load.
+        PyTritonClientModelNotReadyError: The server was ready, but the model was not, or failed to load.
     """
     _wait(client, (model_name, version_of(model_version)), timeout_s, headers)
 
@@ -201,7 +201,7 @@ def _wait(
 
 
 def is_over_grpc(client: object) -> bool:
-    """Returns whether one of tritonclient's own clients speaks gRPC."""
+    """Returns whether one of tritonclient's own clients uses gRPC."""
     return type(client).__module__.startswith("tritonclient.grpc")
 
 

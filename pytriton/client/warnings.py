@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class PyTritonWarning(UserWarning):
-    """The base of the warnings of clients."""
+    """Base of the clients' warnings."""
 
 
 class NotSupportedTimeoutWarning(PyTritonWarning):
-    """A timeout has no effect. Clients of this package never warn of that: all their timeouts hold."""
+    """A timeout has no effect. Clients of this package never emit it: all their timeouts are effective."""

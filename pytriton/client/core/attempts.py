@@ -20,15 +20,15 @@ from pytriton.client.retry import RetryPolicy
 _PROBE_TIMEOUT_S = 2.0
 _ONCE = RetryPolicy(attempts=1)
 _RESTART_PAUSE_S = 0.05
-# A request over which the connection broke may be what ends the server.
+# A request during which the connection broke may be what crashes the server.
 _MAX_LOST = 3
 _RESTARTING = (Failure.UNREACHABLE, Failure.LOST)
-# Another server may be used at once: nothing was executed.
+# Another server can be tried at once: nothing was executed.
 _ELSEWHERE = (Failure.UNREACHABLE, Failure.NOT_SERVED, Failure.BUSY)
 
 
 class Attempts:
-    """Sends requests of a client as often as its settings allow, and to its servers in turn.
+    """Sends a client's requests to its servers in turn, as often as its settings allow.
 
     Args:
         settings: The client's settings.
@@ -37,7 +37,7 @@ class Attempts:
         sleep: How to pause, in seconds.
 
     Attributes:
-        only: The server, if there is one for ever.
+        only: The server, if there is always exactly one.
         has_responded: Whether a server has responded to this client.
     """
 
@@ -50,12 +50,12 @@ class Attempts:
         self.has_responded = False
 
     def send(self, send: Callable[[Server, Deadline], Steps[T]], deadline: Deadline, key: object = None) -> Steps[T]:
-        """Sends a request by a function to one server after another, as often as `infer` does.
+        """Sends a request through a function to one server after another, as often as `infer` does.
 
         Args:
             send: Sends the request to a server.
-            deadline: By when.
-            key: What stays at one server; see `ServerSet.candidates`.
+            deadline: The deadline.
+            key: Selects a fixed server; see `ServerSet.candidates`.
         """
 
         def attempt() -> Steps[T]:
@@ -66,9 +66,9 @@ class Attempts:
         return self.across_restarts(lambda _: attempt(), deadline.timeout_s)
 
     def open(self, send: Callable[[Server], Steps[T]], deadline: Deadline, key: object = None) -> Steps[T]:
-        """Sends a request for a stream by a function, as `send` does, but never again without a retry policy.
+        """Sends a request for a stream through a function, like `send`, but never resends it without a retry policy.
 
-        Where servers come and go, it waits for one that can be reached: until then, nothing has been sent.
+        If servers come and go, it waits for one that can be reached: until then, nothing has been sent.
         """
 
         def attempt() -> Steps[T]:
@@ -81,14 +81,14 @@ class Attempts:
     def across_restarts(
         self, send: Callable[[float], Steps[T]], timeout_s: float, restarting: Sequence[Failure] = _RESTARTING
     ) -> Steps[T]:
-        """Sends a request, and sends it again for a while if the server is being restarted.
+        """Sends a request, and resends it for a while if the server is being restarted.
 
-        A server that has never responded to this client is not waited for, unless a function gives its address.
+        It does not wait for a server that has never responded to this client, unless a function returns its address.
 
         Args:
             send: Sends the request; takes the seconds that are left.
-            timeout_s: How long that may take in all.
-            restarting: The failures that mean that it is being restarted.
+            timeout_s: How long that may take in total.
+            restarting: The failures that indicate a restart.
         """
         try:
             response = yield from send(timeout_s)
@@ -96,7 +96,7 @@ class Attempts:
             return response
         except PyTritonClientInferenceServerError as error:
             restart_s = self._settings.restart_timeout_s
-            # Addresses that a function gives are those of servers that have responded to it.
+            # Addresses that a function returns belong to servers that have been ready.
             is_known = self.has_responded or self._servers.changes
             if not (is_known and restart_s > 0 and self._may_pass(error, restarting)):
                 raise
@@ -112,13 +112,13 @@ class Attempts:
             try:
                 return (yield from send(timeout_s - waited_s - _RESTART_PAUSE_S))
             except PyTritonClientInferenceServerError as error:
-                # The models of other processes are loaded shortly after the server is ready again.
+                # The models of other processes are loaded only shortly after the server is ready again.
                 if not self._may_pass(error, (*restarting, Failure.NOT_SERVED)):
                     raise
                 failed = error
 
     def _may_pass(self, error: PyTritonClientInferenceServerError, failures: Sequence[Failure]) -> bool:
-        """Returns whether a failure is one of these, or that of a server that another one is about to replace."""
+        """Returns whether a failure is one of these, or comes from a server that is about to be replaced."""
         return error.failure in failures or (self._servers.changes and is_stopping(error))
 
     def with_retries(self, attempt: Callable[[], Steps[Any]], deadline: Deadline) -> Steps[Any]:
@@ -138,18 +138,18 @@ class Attempts:
             yield functools.partial(self._sleep, pause_s)
 
     def with_failover(self, send: Callable[[Server], Steps[Any]], deadline: Deadline, key: object = None) -> Steps[Any]:
-        """Sends to the next server, or to another one if that is unreachable or busy, or its model is not ready.
+        """Sends a request to the next server, or to another one if that cannot serve it now.
 
         Args:
             send: Sends the request to a server.
-            deadline: By when.
-            key: What stays at one server; see `ServerSet.candidates`.
+            deadline: The deadline.
+            key: Selects a fixed server; see `ServerSet.candidates`.
         """
         if self.only is not None:
             return (yield from send(self.only))
         failed: PyTritonClientInferenceServerError | None = None
-        # Where servers come and go, one that has just come and does not have the model yet follows one that cannot be
-        # reached any more; but a model that nobody ever had is not waited for.
+        # If servers come and go, a new server may not have the model yet when the old one is already unreachable; but
+        # there is no wait for a model that no server ever had.
         telling = Failure.UNREACHABLE if self.has_responded else Failure.NOT_SERVED
         for server in self._servers.candidates(key):
             if not self._servers.hold(server):
@@ -173,7 +173,7 @@ class Attempts:
         raise failed or self._servers.none_ready(self._model[0])
 
     def _is_back(self, server: Server, deadline: Deadline) -> Steps[bool]:
-        """Returns whether a server that was left out is ready again."""
+        """Returns whether a server that was marked down is ready again."""
         probe_s = probe_timeout_s(deadline, len(self._servers.present), _PROBE_TIMEOUT_S)
         if not (yield from is_ready(server, self._model, probe_s)):
             server.mark_down()

@@ -1,4 +1,4 @@
-"""Request logic that nobody waits for, such as letting a server go."""
+"""Request logic that runs in the background, such as disconnecting from a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class BackgroundThreads:
-    """Runs steps that block, each in a thread of its own."""
+    """Runs blocking steps, each in its own thread."""
 
     def __init__(self) -> None:
         self._threads: set[threading.Thread] = set()
@@ -23,11 +23,11 @@ class BackgroundThreads:
         """Runs steps; errors are logged at level DEBUG."""
         thread = threading.Thread(target=self._run, args=(steps,), name="pytriton-background", daemon=True)
         self._threads.add(thread)
-        with contextlib.suppress(RuntimeError):  # the interpreter ends
+        with contextlib.suppress(RuntimeError):  # the interpreter is exiting
             thread.start()
 
     def wait(self) -> None:
-        """Waits for all that is running."""
+        """Waits for all running steps."""
         for thread in list(self._threads):
             if thread is not threading.current_thread() and thread.is_alive():
                 thread.join()
@@ -48,7 +48,7 @@ class BackgroundTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def run(self, steps: Steps[None]) -> None:
-        """Runs steps; errors are logged at level DEBUG. Without a loop, nothing is: connections end with theirs."""
+        """Runs steps; errors are logged at level DEBUG. Does nothing without a loop: connections end with theirs."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -58,7 +58,7 @@ class BackgroundTasks:
         task.add_done_callback(self._forget)
 
     async def wait(self) -> None:
-        """Waits for all that is running in this loop."""
+        """Waits for all steps that are running in this loop."""
         tasks = [task for task in self._tasks if task.get_loop() is asyncio.get_running_loop()]
         if tasks:
             await asyncio.wait(tasks)

@@ -12,11 +12,11 @@ class Pauses:
     """Pauses of threads."""
 
     def __init__(self) -> None:
-        """Starts without any pause."""
+        """Creates an object without pauses."""
         self._ended = threading.Event()
 
     def sleep(self, seconds: float) -> None:
-        """Sleeps until the time has passed or the pauses are ended.
+        """Sleeps until the time has passed or `end` is called.
 
         Raises:
             PyTritonClientClosedError: The client was closed.
@@ -33,7 +33,7 @@ class AsyncioPauses:
     """Pauses of the tasks of an event loop."""
 
     def __init__(self) -> None:
-        """Starts without any pause."""
+        """Creates an object without pauses."""
         self._ended = False
         self._pauses: set[asyncio.Future[None]] = set()
 

@@ -57,7 +57,7 @@ async def send_several(
     waiting = iter(enumerate(requests))
 
     async def send_next() -> None:
-        for index, request in waiting:  # each takes the next one
+        for index, request in waiting:  # shared: each worker takes the next one
             responses[index] = await send(request)
 
     senders = [asyncio.ensure_future(send_next()) for _ in range(min(MAX_PARTS_IN_FLIGHT, len(requests)))]
@@ -75,7 +75,7 @@ def joined(responses: Sequence[Mapping[str, Array]], slices: Sequence[tuple[int,
 
     Args:
         responses: Outputs by name, for each part.
-        slices: The first row of each part, and the one after its last.
+        slices: The first row of each part, and the row after its last.
 
     Raises:
         PyTritonClientInferenceServerError: An output's parts have different shapes.

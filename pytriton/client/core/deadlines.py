@@ -8,7 +8,7 @@ from typing import Any
 
 from pytriton.client.exceptions import PyTritonClientTimeoutError, PyTritonClientValueError
 
-_LONGEST_S = 1e8  # three years; longer waits overflow in the libraries below
+_LONGEST_S = 1e8  # three years; longer waits overflow in some libraries
 
 
 def in_seconds(timeout_s: float) -> str:
@@ -22,11 +22,11 @@ class Deadline:
     Args:
         timeout_s: How long it may take, in seconds.
         what: The operation, at the start of the error message.
-        started: The start, on the clock of `time.monotonic`; now by default.
+        started: The start, a `time.monotonic`; now by default.
     """
 
     def __init__(self, timeout_s: float, what: str, started: float | None = None) -> None:
-        """Starts to count."""
+        """Starts the clock."""
         self.timeout_s = timeout_s
         self._what = what
         self._end = (time.monotonic() if started is None else started) + timeout_s

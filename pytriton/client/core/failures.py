@@ -1,4 +1,4 @@
-"""Translates errors of servers and connections to the clients' own."""
+"""Translates errors of servers and connections to the clients' exceptions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytriton.client.exceptions import (
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.request_status import RequestStatus, read_status
 
-# gRPC's status is UNAVAILABLE both when a server says so and when there is no connection; only its words differ.
+# gRPC's status is UNAVAILABLE both when a server responds so and when there is no connection; only the texts differ.
 _NOT_CONNECTED = re.compile(
     r"failed to connect to all addresses|connections to all backends failing|errors resolving|DNS resolution failed"
 )
@@ -29,19 +29,19 @@ _DISCONNECTED = re.compile(
 )
 # The message of gRPC for asyncio when a stream ends while its request is being sent, whatever the server's status.
 _CUT_SHORT = "Internal error from Core"
-# An error of a model has one of these codes, too, and any words.
+# An error of a model may have one of these codes, too, with any text.
 _BROKEN_STREAM = re.compile(rf"(Received )?(RST_STREAM|GOAWAY)|Stream removed|{_CUT_SHORT}")
-# How the server's own sentences begin; those of models are anything.
+# The beginnings of the server's own messages; those of models are arbitrary.
 _REQUEST_ID = r"(\[request id: .*?\] )?"
 _NO_MODEL = re.compile(_REQUEST_ID + "Request for unknown model")
-# Other requests that are answered as unavailable may have been executed: the model's process may have died over them.
+# Other requests that fail as unavailable may have been executed: the model's process may have crashed on them.
 _STOPS = r"Server is stopping|the server is shutting down$"
 _NOT_TAKEN = re.compile(
     _REQUEST_ID + rf"(Exceeds maximum queue size|{_STOPS}|Server not ready$|model '[^']*' has no worker)"
 )
-_STOPPING = re.compile(rf"answered: {_REQUEST_ID}({_STOPS.replace('$', '')})")
+_STOPPING = re.compile(rf"responded: {_REQUEST_ID}({_STOPS.replace('$', '')})")
 _RESTRICTED = re.compile(r"This \w+ is restricted, expecting header '([^']*)'")
-# A proxy whose server is not there yet, or is busy.
+# A proxy whose server has not started yet, or is busy.
 _TEMPORARY = re.compile(r"Its response: status (408|425|429|5\d\d)\b")
 _EXPIRED = re.compile(_REQUEST_ID + "Request timeout expired")
 _MAX_SHOWN = 300
@@ -61,20 +61,20 @@ _CODE_OF_GRPC = {
     "UNAVAILABLE": ErrorCode.UNAVAILABLE,
 }
 NOT_DECODED = (ValueError, KeyError, TypeError, AttributeError, IndexError)
-"""What decoding raises for a response that does not come from Triton."""
+"""The exceptions that decoding raises for a response that does not come from Triton."""
 
 _BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.MALFORMED)
 
 
 def server_error(message: str, failure: Failure) -> PyTritonClientInferenceServerError:
-    """Makes the error of a request that failed at the server."""
+    """Creates the error of a request that failed at the server."""
     error = PyTritonClientInferenceServerError(message)
     error.failure = failure
     return error
 
 
 def is_response(error: Exception) -> bool:
-    """Returns whether an error is a server's response, so that its connection is as good as before."""
+    """Returns whether an error is a server's response, so that its connection is still usable."""
     return isinstance(error, PyTritonClientInferenceServerError) and error.failure not in _BROKEN
 
 
@@ -84,37 +84,37 @@ def is_cut_short(error: BaseException) -> bool:
 
 
 def is_stopping(error: PyTritonClientInferenceServerError) -> bool:
-    """Returns whether a server refused a request because it stops: nothing was executed."""
+    """Returns whether a server refused a request because it is stopping: nothing was executed."""
     return error.failure is Failure.BUSY and _STOPPING.search(error.message) is not None
 
 
 def is_temporary(error: PyTritonClientInferenceServerError) -> bool:
-    """Returns whether a response that does not come from Triton may be that of a proxy whose server starts."""
+    """Returns whether a response that is not Triton's may come from a proxy whose server is starting."""
     return error.failure is Failure.MALFORMED and _TEMPORARY.search(error.message) is not None
 
 
 def is_closed(message: str) -> bool:
-    """Returns whether a message of gRPC says that the client's side closed the connection."""
+    """Returns whether a gRPC message means that the client closed the connection."""
     return "closed" in message and "hannel" in message
 
 
 def closed_meanwhile() -> PyTritonClientClosedError:
-    """Makes the error of a client that was closed by another thread or task."""
+    """Creates the error of a client that was closed by another thread or task."""
     return PyTritonClientClosedError("The client was closed while it waited for a response.")
 
 
 def timed_out(url: str, timeout_s: float) -> PyTritonClientTimeoutError:
-    """Makes the error of a server that did not respond in time."""
+    """Creates the error of a server that did not respond in time."""
     return PyTritonClientTimeoutError(f"The server at {url} did not respond within {in_seconds(timeout_s)}.")
 
 
 def unreachable(url: str, error: object) -> PyTritonClientInferenceServerError:
-    """Makes the error of a server that nothing could be sent to."""
+    """Creates the error of a server that could not be reached."""
     return server_error(_sentence(f"No server can be reached at {url}: {error}"), Failure.UNREACHABLE)
 
 
 def lost(url: str, error: object) -> PyTritonClientInferenceServerError:
-    """Makes the error of a connection that broke."""
+    """Creates the error of a connection that broke."""
     return server_error(
         _sentence(f"The connection to the server at {url} broke before the response was complete: {error}"),
         Failure.LOST,
@@ -122,7 +122,7 @@ def lost(url: str, error: object) -> PyTritonClientInferenceServerError:
 
 
 def malformed(url: str, error: object) -> PyTritonClientInferenceServerError:
-    """Makes the error of a response that does not come from Triton."""
+    """Creates the error of a response that does not come from Triton."""
     return server_error(
         _sentence(
             f"The server at {url} does not respond like Triton; is it a proxy, or another port? Its response: "
@@ -133,26 +133,26 @@ def malformed(url: str, error: object) -> PyTritonClientInferenceServerError:
 
 
 def http_failure(url: str, status: str, message: str) -> PyTritonClientError:
-    """Translates the error that a server answered with over HTTP.
+    """Translates an error response over HTTP.
 
     Args:
-        url: The server's.
-        status: That of HTTP, such as ``404``.
-        message: The server's words.
+        url: The server's URL.
+        status: The HTTP status, such as ``404``.
+        message: The server's message.
     """
     return server_failure(f"The server at {url}", message, _CODE_OF_HTTP.get(status, ErrorCode.UNKNOWN))
 
 
-def no_answer_of_triton(
+def unexpected_response(
     url: str, status: str, body: str, program: str = "", location: str = ""
 ) -> PyTritonClientInferenceServerError:
-    """Makes the error of a status whose body is not the JSON that Triton answers with.
+    """Creates the error of a response without the JSON body of Triton's errors.
 
     Args:
-        url: The server's.
-        status: That of HTTP.
+        url: The server's URL.
+        status: The HTTP status.
         body: The body, as text.
-        program: The header ``Server``, which names the program.
+        program: The header ``Server``, the name of the program.
         location: The header ``Location`` of a redirect.
     """
     said = f"status {status}{f' from {program!r}' if program else ''}"
@@ -165,10 +165,10 @@ def grpc_failure(url: str, status: str | None, message: str, timeout_s: float) -
     """Translates an error over gRPC, with or without a response.
 
     Args:
-        url: The server's.
-        status: That of gRPC, such as ``StatusCode.UNAVAILABLE``; None where a client of tritonclient itself refused.
+        url: The server's URL.
+        status: The gRPC status, such as ``StatusCode.UNAVAILABLE``; None if tritonclient itself raised the error.
         message: The error's message.
-        timeout_s: How long the response was waited for.
+        timeout_s: The timeout of the request.
     """
     if status is None:
         return PyTritonClientValueError(message)
@@ -178,13 +178,13 @@ def grpc_failure(url: str, status: str | None, message: str, timeout_s: float) -
     if code == "CANCELLED" and is_closed(message):
         return closed_meanwhile()
     if code == "UNAVAILABLE" and _NOT_CONNECTED.search(message):
-        # Somebody listens there, and does not speak gRPC.
+        # The program that listens there does not speak gRPC.
         return malformed(url, message) if "HTTP/2" in message else unreachable(url, message)
     if code == "UNAVAILABLE" and _DISCONNECTED.search(message):
         return lost(url, message)
     if code in ("INTERNAL", "UNKNOWN", "CANCELLED") and _BROKEN_STREAM.match(message):
         return lost(url, message)
-    if code == "CANCELLED" and message == code:  # clients' own cancellations have other words
+    if code == "CANCELLED" and message == code:  # cancellations by the client have other texts
         return lost(url, "the server cancelled the request, as when it stops")
     if code == "UNIMPLEMENTED" and not message:
         return malformed(url, "it speaks gRPC, but not Triton's")
@@ -200,8 +200,8 @@ def server_failure(server: str, message: str, code: int | None) -> PyTritonClien
     """Translates an error of the server or of a model.
 
     Args:
-        server: What to call the server, at the beginning of a sentence.
-        message: Its words.
+        server: How to refer to the server, at the beginning of a sentence.
+        message: Its message.
         code: An `ErrorCode`; None if it is unknown.
     """
     restricted = _RESTRICTED.match(message)
@@ -212,7 +212,7 @@ def server_failure(server: str, message: str, code: int | None) -> PyTritonClien
             Failure.RESTRICTED,
         )
     if _EXPIRED.match(message):
-        return PyTritonClientTimeoutError(_sentence(f"{server} answered: {message}"))
+        return PyTritonClientTimeoutError(_sentence(f"{server} responded: {message}"))
     failure = Failure.REFUSED
     if _NO_MODEL.match(message):
         failure = Failure.NOT_SERVED
@@ -220,13 +220,13 @@ def server_failure(server: str, message: str, code: int | None) -> PyTritonClien
         failure = Failure.BUSY
     elif (refused := read_status(message, code)) is not None:
         return _refused(server, *refused)
-    return server_error(_sentence(f"{server} answered: {message}"), failure)
+    return server_error(_sentence(f"{server} responded: {message}"), failure)
 
 
 def _refused(server: str, status: RequestStatus, reason: str) -> PyTritonClientInvalidRequestError:
     error = PyTritonClientInvalidRequestError(_sentence(f"{server} refused the request ({status.words}): {reason}"))
     error.status, error.http_status, error.reason = status.name, status.http, reason
-    if status.code is ErrorCode.UNAVAILABLE:  # later, or elsewhere, it may be served
+    if status.code is ErrorCode.UNAVAILABLE:  # it may be served later, or by another server
         error.failure = Failure.BUSY
     return error
 

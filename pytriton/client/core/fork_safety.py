@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from pytriton.client.exceptions import PyTritonClientClosedError
 
 process = object()
-"""An object that differs in each process."""
+"""An object that is different in each process."""
 
 _first = process
 _inherited: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -26,7 +26,7 @@ def is_child() -> bool:
 
 
 def error(what: str) -> PyTritonClientClosedError:
-    """Makes the error of an object that works only in the process that created it.
+    """Creates the error of an object that works only in the process that created it.
 
     Args:
         what: The object, at the start of the message.
@@ -46,13 +46,14 @@ def keep_in_children(thing: Any) -> None:
 
 
 def keep_of_parent(thing: Any, pid: int) -> bool:
-    """Keeps an object alive that is being deleted, if it belongs to the parent of this forked process.
+    """Keeps an object alive during its deletion, if it belongs to the parent of this forked process.
 
-    Variables of the parent's other threads are deleted before a child knows that it is one; its process id shows it.
+    In a child, variables of the parent's other threads are deleted before its fork handlers run; the process id differs
+    already.
 
     Args:
         thing: The object.
-        pid: The process that made it.
+        pid: The process that created it.
 
     Returns:
         Whether it is the parent's.
@@ -71,11 +72,11 @@ def _renew() -> None:
     if _kept:
         import ctypes
 
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))  # else it is cleared when the interpreter ends
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_kept))  # otherwise it is cleared when the interpreter exits
 
 
 def refuse_copy(client: object) -> NoReturn:
-    """Raises the error for a client that is copied or pickled."""
+    """Raises the error for a client that cannot be copied or pickled."""
     name = type(client).__name__
     raise TypeError(f"{name} cannot be copied, or sent to another process; create one there, with the same arguments.")
 

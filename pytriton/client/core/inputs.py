@@ -24,12 +24,12 @@ _OPTIONS = ("parameters", "headers", "outputs", "request_id", "priority", "timeo
 _ARGUMENTS_OF_CLIENTS = frozenset(
     {"access_token", "convert_dtypes", "inference_timeout_s", "init_timeout_s", "model_name", "model_version", "url"}
 )
-_MAX_DEPTH = 64  # of an array of NumPy's
+_MAX_DEPTH = 64  # NumPy's maximum
 _OBJECT = np.dtype(np.object_)
 
 
 class _MisfitError(Exception):
-    """The reason why a value is not a valid input; the caller adds the names of input and model."""
+    """A value is not a valid input; the caller adds the names of input and model to the message."""
 
 
 def match(
@@ -43,10 +43,10 @@ def match(
         named: Values by name.
 
     Returns:
-        The inputs that are given, in the model's order. None stands for an omitted optional input.
+        The given inputs, in the model's order, without those that are None: optional inputs may be omitted so.
 
     Raises:
-        PyTritonClientValueError: Values are given both ways or not at all, or there are too many.
+        PyTritonClientValueError: Values are given in both ways, not at all, or too many.
         PyTritonClientInputError: A name is unknown, or a required one is missing.
     """
     _check_no_dictionary(config, positional)
@@ -61,27 +61,27 @@ def match(
     if len(positional) > len(config.inputs):
         raise PyTritonClientValueError(f"{len(positional)} inputs were given: {_described(config)}.")
     values = named or {spec.name: value for spec, value in zip(config.inputs, positional, strict=False)}
-    given = [(spec, values[spec.name]) for spec in config.inputs if values.get(spec.name) is not None]
-    if len(given) < len(values) or len(given) < len(config.inputs):
+    matched = [(spec, values[spec.name]) for spec in config.inputs if values.get(spec.name) is not None]
+    if len(matched) < len(values) or len(matched) < len(config.inputs):
         _check_names(config, values)
-    return given
+    return matched
 
 
 def arrays_of_sample(
-    config: TritonModelConfig, given: Iterable[tuple[TensorSpec, Any]], convert: bool
+    config: TritonModelConfig, values: Iterable[tuple[TensorSpec, Any]], convert: bool
 ) -> list[tuple[TensorSpec, Array]]:
     """Converts one sample to arrays; if the model batches, to a batch of one.
 
     Args:
         config: The model.
-        given: Its inputs and their values, without the batch dimension.
+        values: Its inputs and their values, without the batch dimension.
         convert: Convert arrays of another dtype if no value can change.
 
     Raises:
         PyTritonClientInputError: A value is not an array of the input's dtype and shape.
     """
     arrays = []
-    for spec, value in given:
+    for spec, value in values:
         try:
             array = _as_array(value, spec, convert)
             if array.ndim == 0 and spec.shape and all(dim in (-1, 1) for dim in spec.shape):
@@ -99,13 +99,13 @@ def arrays_of_sample(
 
 
 def arrays_of_batch(
-    config: TritonModelConfig, given: Iterable[tuple[TensorSpec, Any]], convert: bool
+    config: TritonModelConfig, values: Iterable[tuple[TensorSpec, Any]], convert: bool
 ) -> list[tuple[TensorSpec, Array]]:
     """Converts a batch of any size to arrays.
 
     Args:
         config: The model.
-        given: Its inputs and their values, whose first dimension is the batch.
+        values: Its inputs and their values, whose first dimension is the batch.
         convert: Convert arrays of another dtype if no value can change.
 
     Raises:
@@ -117,7 +117,7 @@ def arrays_of_batch(
             f"Model {config.model_name!r} does not support batching; use infer_sample."
         )
     arrays: list[tuple[TensorSpec, Array]] = []
-    for spec, value in given:
+    for spec, value in values:
         try:
             array = _as_array(value, spec, convert)
             if array.ndim == 0 or not fits(array.shape[1:], spec.shape):
@@ -125,12 +125,12 @@ def arrays_of_batch(
             if array.shape[0] == 0:
                 raise _MisfitError("the batch is empty")
         except _MisfitError as misfit:
-            raise _error(config, spec, misfit, " behind the batch dimension") from misfit.__cause__
+            raise _error(config, spec, misfit, " after the batch dimension") from misfit.__cause__
         arrays.append((spec, array))
     if len(arrays) > 1 and len({array.shape[0] for _, array in arrays}) > 1:
         sizes = ", ".join(f"{array.shape[0]} of {spec.name!r}" for spec, array in arrays)
         raise PyTritonClientInputError(
-            f"The inputs have batches of different sizes: {sizes}; {_described(config)} behind the batch dimension."
+            f"The inputs have batches of different sizes: {sizes}; {_described(config)} after the batch dimension."
         )
     return arrays
 
@@ -170,7 +170,7 @@ def _check_known(config: TritonModelConfig, values: Mapping[str, Any]) -> None:
 
 
 def _meant(name: str, known: Sequence[str]) -> str:
-    """Says what may have been meant by a name that does not exist."""
+    """Suggests what an unknown name may have meant."""
     if name in _ARGUMENTS_OF_CLIENTS:
         instead = "; timeout_s is that of one request" if name == "inference_timeout_s" else ""
         return f" (it is an argument of the client, not of its requests{instead})"
@@ -195,7 +195,7 @@ def _error(config: TritonModelConfig, spec: TensorSpec, misfit: _MisfitError, wh
 
 
 def fits(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
-    """Returns whether a shape is one that ``dims`` allow, where -1 is any size."""
+    """Returns whether ``dims`` allow a shape; -1 allows any size."""
     if len(shape) != len(dims):
         return False
     for dim, size in zip(dims, shape, strict=True):  # noqa: SIM110  (on every request: a generator takes longer)
@@ -277,7 +277,7 @@ def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
 
 
 def _lengths(value: Any, depth: int = 0) -> str:
-    """Says which parts of a nested list differ in length; empty if none do."""
+    """Describes which parts of a nested list differ in length; empty if none do."""
     if not isinstance(value, list | tuple) or depth > _MAX_DEPTH:
         return ""
     parts = [part for part in value if isinstance(part, list | tuple) or np.ndim(part)]
@@ -291,20 +291,20 @@ def _lengths(value: Any, depth: int = 0) -> str:
 
 
 def _unfit(value: Any, wanted: np.dtype[Any]) -> str:
-    """Describes the first element that is no number of a dtype."""
+    """Describes the first element that is not a number of a dtype."""
     for leaf in _leaves(value):
         element = leaf.item() if isinstance(leaf, np.generic) else leaf
         shown = reprlib.repr(element)
         if element is None:
-            return "None, which is no number"
+            return "None, which is not a number"
         if isinstance(element, str | bytes):
-            return f"{shown}, which is text and no number"
+            return f"{shown}, which is text, not a number"
         if wanted.kind == "b" and not isinstance(element, bool | np.bool_):
             return f"{shown}, which is neither True nor False"
         if not isinstance(element, int | float):
-            return f"{shown}, of type {type(element).__name__}, which is no number"
+            return f"{shown}, of type {type(element).__name__}, which is not a number"
         if wanted.kind in "iu" and isinstance(element, float):
-            return f"{shown}, which is no integer"
+            return f"{shown}, which is not an integer"
     return "a number that does not fit into it"
 
 
@@ -317,7 +317,7 @@ def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _of_huge_integers(array: Array) -> Array:
-    """Converts integers of more than 64 bits, of which NumPy makes objects, to floating point."""
+    """Converts integers of more than 64 bits, which NumPy keeps as objects, to floating point."""
     if not all(isinstance(element, int | float) for element in array.ravel().tolist()):
         return array
     try:

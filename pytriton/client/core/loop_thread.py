@@ -47,7 +47,7 @@ class LoopThread:
         """
         if self._process is not fork_safety.process:
             raise fork_safety.error("The client")
-        with self._lock:  # so that nothing is started after the end
+        with self._lock:  # nothing must be started after the end
             if self._stopped:
                 raise PyTritonClientClosedError("The client is closed; create another one.")
             return asyncio.run_coroutine_threadsafe(self._own(make), self._started())
@@ -93,7 +93,7 @@ class LoopThread:
         return self._loop
 
     async def _own(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Keeps track of the client's own tasks, apart from those of libraries."""
+        """Keeps track of the client's own tasks, as opposed to those of libraries."""
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)

@@ -8,7 +8,7 @@ from typing import Any
 from pytriton.client.exceptions import PyTritonClientInputError
 
 _INSTEAD = {"priority": "priority", "timeout": "timeout_s", "headers": "headers"}
-"""Arguments of requests that do what was meant by a parameter."""
+"""Arguments of requests that have the effect of a reserved parameter."""
 _RESERVED = frozenset(
     {*_INSTEAD, "sequence_id", "sequence_start", "sequence_end", "binary_data_output", "pytriton_callers"}
 )
@@ -16,10 +16,10 @@ _RESERVED_PREFIX = "triton_"
 
 
 def check_parameters(parameters: Mapping[str, Any]) -> None:
-    """Checks that no parameter has a meaning of its own for Triton.
+    """Checks that no parameter is reserved by Triton.
 
     Raises:
-        PyTritonClientInputError: One has.
+        PyTritonClientInputError: One is reserved.
     """
     for name in parameters:
         if isinstance(name, str) and (name in _RESERVED or name.startswith(_RESERVED_PREFIX)):

@@ -30,13 +30,13 @@ _PROBE_TIMEOUT_S = 5.0
 _LOOK_CLOSER_EVERY_S = 1.0
 _ADDRESS_PAUSE_S = 0.05
 _MAX_LISTED = 10
-# Models come and go while they are loaded again.
+# While models are reloaded, they may be missing for a moment.
 _ABSENT_S = 0.2
 _ABSENT = "is not found"
 
 
 def wait_for_addresses(servers: ServerSet, deadline: Deadline, sleep: Sleep) -> Steps[None]:
-    """Waits until there is a server to ask.
+    """Waits until there is a server.
 
     Args:
         servers: The servers.
@@ -64,31 +64,30 @@ def wait_until_ready(
     started: float | None = None,
     policy: WaitPolicy = WAIT_FOR_ALL,
 ) -> Steps[None]:
-    """Waits until at least one server is ready, and has a model ready; the others are avoided for now.
+    """Waits until at least one server, and a model there, are ready; other servers are avoided for now.
 
     Args:
         servers: The servers.
         model: Name and version of a model; the version may be empty. None waits for servers only.
         timeout_s: How long to wait.
         sleep: How to pause, in seconds.
-        started: When the waiting began, a moment of `time.monotonic`; now by default.
-        policy: What to wait for.
+        started: When the wait began, a `time.monotonic`; now by default.
+        policy: The policy of the wait.
 
     Raises:
         PyTritonClientTimeoutError: No server was ready in time.
         PyTritonClientModelNotReadyError: A server was ready, but not the model, or the model failed to load.
-        PyTritonClientInferenceServerError: The endpoint requires an access token, or something else than Triton
-            responds.
+        PyTritonClientInferenceServerError: The endpoint requires an access token, or another program responds.
     """
     present = servers.look()
     named = _named(model) if model else ""
     deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{servers.described()}", started)
     next_look_s = min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
     warned = False
-    up: Server | None = None  # it is ready, and has the model not ready
+    up: Server | None = None  # ready, but without the model
     reason: PyTritonClientError | None = None
     may_be_absent, limit = not policy.model, WaitLimit(policy)
-    looked_s = deadline.waited_s() if servers.changes else 0.0  # there may have been no server to look at before
+    looked_s = deadline.waited_s() if servers.changes else 0.0  # there may have been no server before
     for attempt in itertools.count(1):
         found = False
         if up is not None and up.is_gone:
@@ -131,7 +130,7 @@ def wait_until_ready(
                 warned = True
         if not deadline.passed():
             yield functools.partial(sleep, min(_BACK_OFF.pause_s(attempt), deadline.remaining_s()))
-        if deadline.passed():  # no time is left for another response
+        if deadline.passed():  # no time is left for another check
             break
         present = servers.look()
     if up is not None:
@@ -143,11 +142,11 @@ def wait_until_ready(
 
 
 def check_protocol(server: Server, error: PyTritonClientError | None) -> Steps[None]:
-    """Raises an error that says what listens at a server's port, if that is certainly not what its URL says.
+    """Raises an error if a server's port certainly uses another protocol than its URL.
 
     Args:
         server: The server.
-        error: What a request to it ended with.
+        error: The error of a request to it.
     """
     if is_suspicious(server.transport.url, error):
         misdirected = yield server.transport.other_protocol
@@ -168,9 +167,9 @@ def probe_timeout_s(deadline: Deadline, count: int = 1, longest_s: float = _PROB
     """Returns how long to wait for one of several servers, so that time is left for the others.
 
     Args:
-        deadline: By when all must be done.
-        count: How many servers there are.
-        longest_s: How long to wait at most.
+        deadline: The deadline for all of them.
+        count: Number of servers.
+        longest_s: The maximum, in seconds.
     """
     return max(0.001, min(longest_s, deadline.remaining_s() / (count + 1 if count > 1 else 1)))
 
@@ -178,7 +177,7 @@ def probe_timeout_s(deadline: Deadline, count: int = 1, longest_s: float = _PROB
 def _state(
     servers: ServerSet, server: Server, model: tuple[str, str] | None, deadline: Deadline, count: int
 ) -> Steps[bool | str | PyTritonClientError]:
-    """Returns True if the model is ready, ``"up"`` if only the server is, or else the error."""
+    """Returns True if the model is ready, ``"up"`` if only the server is, otherwise the error."""
     if not servers.hold(server):
         return PyTritonClientError(f"The server at {server.url} has gone")
     try:
@@ -205,7 +204,7 @@ def _check_protocols(servers: Sequence[Server], reason: PyTritonClientError | No
 
 
 def _check_presence(servers: Sequence[Server], model: tuple[str, str], deadline: Deadline) -> Steps[None]:
-    """Raises an error if none of the servers, all of which are ready, has the model in any state."""
+    """Raises an error if all servers are ready, and none has the model in any state."""
     absent = None
     for server in servers:
         absent = yield from _absence(server, model, deadline)
@@ -225,7 +224,7 @@ def _absence(
         index = yield server.call("get_model_repository_index", probe_timeout_s(deadline))
     except PyTritonClientError:  # the endpoint is restricted
         is_absent = yield from _is_not_found(server, model, deadline)
-        advice = "check its name and version, or pass access_token to have the models listed that there are"
+        advice = "check its name and version, or pass access_token to get a list of the server's models"
         return PyTritonClientModelNotReadyError(f"{problem}; {advice}.") if is_absent else None
     if any(entry["name"] == name and version in ("", entry.get("version", "")) for entry in index):
         return None
@@ -240,7 +239,7 @@ def _absence(
 
 
 def _is_not_found(server: Server, model: tuple[str, str], deadline: Deadline) -> Steps[bool]:
-    """Returns whether a server says that it does not have a model, rather than that it is not ready."""
+    """Returns whether a server reports that it does not have a model, rather than that it is not ready."""
     try:
         yield server.call("get_model_config", probe_timeout_s(deadline), *model)
     except PyTritonClientInferenceServerError as error:
@@ -256,11 +255,11 @@ def _named(model: tuple[str, str]) -> str:
 
 
 def _look_closer(server: Server, model: tuple[str, str], deadline: Deadline, *, warn: bool) -> Steps[None]:
-    """Looks why the model is not ready, and does not wait for one that failed to load."""
+    """Finds out why the model is not ready; raises an error if it failed to load."""
     name, version = model
     try:
         index = yield server.call("get_model_repository_index", probe_timeout_s(deadline))
-    except PyTritonClientError:  # the endpoint is restricted, or the server has just gone
+    except PyTritonClientError:  # the endpoint is restricted, or the server has just exited
         return
     entries = [entry for entry in index if entry["name"] == name and version in ("", entry.get("version", ""))]
     for entry in entries:

@@ -30,13 +30,13 @@ class Options:
     """The options of a request, besides its inputs.
 
     Attributes:
-        parameters: For the model; strings, numbers and booleans.
-        headers: Of HTTP, or gRPC's metadata; strings and numbers.
-        outputs: Names of the requested outputs; None is all.
+        parameters: Parameters for the model: strings, numbers and booleans.
+        headers: HTTP headers, or gRPC's metadata: strings and numbers.
+        outputs: Names of the requested outputs; None for all.
         request_id: Name of the request in the server's logs and in the model.
         priority: 1 is the highest; 0 is the model's default.
-        timeout_s: How long the response may take, in place of the client's ``inference_timeout_s``. It is passed to
-            the server, which may drop a request that waits longer.
+        timeout_s: How long the response may take, instead of the client's ``inference_timeout_s``. It is passed to the
+            server, which may drop a request that waits longer.
         progress: Show a progress bar while a batch is sent in parts.
     """
 
@@ -62,7 +62,7 @@ class Options:
         return self
 
 
-# Not those that nvidia-pytriton has: there, they are no inputs.
+# Except those of nvidia-pytriton, where they are never inputs.
 _MAY_BE_INPUTS = frozenset({"outputs", "request_id", "priority", "timeout_s", "progress"})
 
 
@@ -78,7 +78,7 @@ def options_of(
     """Collects the options of a request; returns None if there are none, as for most requests.
 
     Raises:
-        PyTritonClientInputError: A parameter is reserved, which is known before anything is sent.
+        PyTritonClientInputError: A parameter is reserved.
     """
     if (
         parameters is None
@@ -102,13 +102,13 @@ class EncodedRequest:
 
     Attributes:
         arrays: The given inputs, with the batch dimension if the model batches.
-        single: Remove the batch dimension from outputs.
-        settings: Arguments of the method ``infer``, except inputs, outputs and headers.
+        single: Whether to remove the batch dimension from outputs.
+        settings: Arguments of the API's method ``infer``, except inputs, outputs and headers.
         headers: The user's headers.
-        outputs: Names of the requested outputs; None is all.
-        timeout_s: How long the response may take; None is as long as the client waits by default.
-        progress: Show a progress bar while it is sent in parts.
-        span: Its span, which is told where it is sent if that is not known before.
+        outputs: Names of the requested outputs; None for all.
+        timeout_s: How long the response may take; None for the client's default.
+        progress: Whether to show a progress bar while it is sent in parts.
+        span: Its span, which is notified of the server if that is not known before.
     """
 
     arrays: Sequence[tuple[TensorSpec, Array]]
@@ -146,12 +146,12 @@ def make_request(
         positional: Inputs in the model's order.
         named: Inputs by name.
         options: The options of the request.
-        batch: The inputs have the batch dimension.
+        batch: Whether the inputs have the batch dimension.
         convert: Convert arrays of another dtype if no value can change.
 
     Raises:
         PyTritonClientInputError: The inputs do not fit the model.
-        PyTritonClientValueError: Something cannot be sent.
+        PyTritonClientValueError: An option cannot be sent.
         PyTritonClientModelDoesntSupportBatchingError: The model does not batch.
     """
     if options is not None:
@@ -176,7 +176,7 @@ def check_rows(config: TritonModelConfig, request: EncodedRequest) -> None:
     """Checks that a batch is not larger than the model accepts.
 
     Raises:
-        PyTritonClientInputError: It is.
+        PyTritonClientInputError: It is larger.
     """
     if not request.single and request.rows > config.max_batch_size > 0:
         raise PyTritonClientInputError(
@@ -186,17 +186,17 @@ def check_rows(config: TritonModelConfig, request: EncodedRequest) -> None:
 
 
 def tensors_of(request: EncodedRequest) -> list[InferInput]:
-    """Makes the inputs of a request, with their contents."""
+    """Creates the inputs of a request, with their contents."""
     return [tensor_of(spec, array) for spec, array in request.arrays]
 
 
 def tensor_of(spec: TensorSpec, array: Array) -> InferInput:
-    """Makes an input with an array's content."""
+    """Creates an input with an array's content."""
     return InferInput(spec.name, array.shape, spec.datatype.name).set_data_from_numpy(array)
 
 
 def wanted_of(request: EncodedRequest) -> list[InferRequestedOutput] | None:
-    """Makes the requested outputs; None for all."""
+    """Creates the requested outputs; None for all."""
     if request.outputs is None:
         return None
     return [InferRequestedOutput(name) for name in request.outputs]
@@ -212,7 +212,7 @@ def response_of(
     Args:
         result: The transport's ``InferResult``.
         single: Remove the batch dimension.
-        elsewhere: How to get outputs whose content is not in the response, from their datatype and shape.
+        elsewhere: Functions that return the outputs whose content is not in the response, given datatype and shape.
 
     Returns:
         Arrays by the outputs' names.
@@ -237,7 +237,7 @@ def is_text(text: str) -> bool:
 
 
 def check_token(access_token: Any) -> None:
-    """Checks a server's token, without showing it in errors.
+    """Checks a server's token, without revealing it in errors.
 
     Raises:
         PyTritonClientValueError: It cannot be sent.
@@ -304,7 +304,7 @@ def _parameter(name: str, value: Any) -> str | int | float | bool:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, int) and not -1 << 63 <= value < 1 << 63:
-        raise PyTritonClientValueError(f"Parameter {name!r} is {value!r}, which takes more than 64 bits.")
+        raise PyTritonClientValueError(f"Parameter {name!r} is {value!r}, which does not fit into 64 bits.")
     if isinstance(name, str) and is_text(name) and isinstance(value, str | int | float) and is_text(str(value)):
         return value
     raise PyTritonClientValueError(f"Parameter {name!r} is {value!r}; give a string, a number or a boolean.")

@@ -1,7 +1,7 @@
 """Sans-I/O request logic, shared by the blocking and the asyncio clients.
 
-It is written as generators, which yield steps: functions without arguments. A step's result or error is sent back to
-the generator. `run` calls the steps; `run_async` awaits their results.
+It consists of generators, which yield steps: functions without arguments. A step's result or error is sent back to the
+generator. `run` calls the steps; `run_async` awaits their results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def run(steps: Steps[T]) -> T:
         steps: The generator, whose steps block.
 
     Returns:
-        What it returns.
+        Its return value.
     """
     try:
         step = next(steps)
@@ -31,10 +31,10 @@ def run(steps: Steps[T]) -> T:
                 outcome: Any = step()
             except Exception as error:
                 resume, outcome = steps.throw, error
-            try:  # outside of the handler, so that what is raised now is not shown as a consequence
+            try:  # outside the handler, so that errors from here on are not chained to this one
                 step = resume(outcome)
             finally:
-                outcome = None  # an error would keep this frame alive, and all that it refers to
+                outcome = None  # an error would keep this frame, and all that it refers to, alive
     except StopIteration as end:
         result: T = end.value
         return result
@@ -49,7 +49,7 @@ async def run_async(steps: Steps[T]) -> T:
         steps: The generator, whose steps return awaitables.
 
     Returns:
-        What it returns.
+        Its return value.
     """
     try:
         step = next(steps)
@@ -59,10 +59,10 @@ async def run_async(steps: Steps[T]) -> T:
                 outcome: Any = await step()
             except Exception as error:
                 resume, outcome = steps.throw, error
-            try:  # outside of the handler, so that what is raised now is not shown as a consequence
+            try:  # outside the handler, so that errors from here on are not chained to this one
                 step = resume(outcome)
             finally:
-                outcome = None  # an error would keep this frame alive, and all that it refers to
+                outcome = None  # an error would keep this frame, and all that it refers to, alive
     except StopIteration as end:
         result: T = end.value
         return result

@@ -1,4 +1,4 @@
-"""A client's set of servers, which stays the same, or follows a function that gives their addresses."""
+"""A client's set of servers: fixed, or following a function that returns their addresses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOGGER = logging.getLogger(__name__)
 
 
 class ServerSet:
-    """The servers of a client, which stay the same.
+    """The fixed servers of a client.
 
     Args:
         servers: At least one.
@@ -41,19 +41,20 @@ class ServerSet:
     """Whether servers come and go."""
 
     def __init__(self, servers: Sequence[Server]) -> None:
-        """Starts with the first."""
+        """Starts with the first server."""
         self.present = servers
         self._balancer = Balancer(servers)
 
     def look(self) -> Sequence[Server]:
-        """Returns the servers as they are now."""
+        """Returns the current servers."""
         return self.present
 
     def candidates(self, key: object = None) -> Iterator[Server]:
         """Yields the servers for one request, the best first; each once, those marked as down last.
 
         Args:
-            key: What has to stay at one server, such as the id of a sequence: that server alone is yielded.
+            key: Identifies requests that must go to the same server, such as the id of a sequence: only that server is
+                yielded.
         """
         if key is None:
             return self._balancer.candidates()
@@ -64,13 +65,13 @@ class ServerSet:
         return True
 
     def keep(self, server: Server) -> None:
-        """Holds a server that is held already once more, even if it has gone."""
+        """Holds a server that is held already a second time, even if it has left the set."""
 
     def release(self, server: Server) -> None:
-        """Ends what `hold` or `keep` has begun."""
+        """Undoes one `hold` or `keep`."""
 
     def end(self) -> Sequence[Server]:
-        """Returns the servers whose connections the caller has to close, after which none is added."""
+        """Returns the servers whose connections the caller must close; afterwards, none is added."""
         return self.present
 
     def described(self) -> str:
@@ -82,7 +83,7 @@ class ServerSet:
         return server_error("The client has no server.", Failure.UNREACHABLE)
 
     def none_ready(self, model: str) -> PyTritonClientInferenceServerError:
-        """Returns the error of a request that no server takes."""
+        """Returns the error of a request that no server accepts."""
         if not self.present:
             return self.no_address()
         return server_error(f"None of the servers at {self.described()} has {model!r} ready.", Failure.UNREACHABLE)
@@ -91,13 +92,13 @@ class ServerSet:
 class ChangingServerSet(ServerSet):
     """The servers of a client that come and go.
 
-    Servers that stay keep their connections, and those that went lose theirs when nothing uses them any more.
+    Servers that stay keep their connections; those that left are disconnected once nothing uses them any more.
 
     Args:
-        addresses: Returns the URLs of the servers as they are now; called before each attempt to send a request.
-        server_at: Makes the server at a URL.
+        addresses: Returns the URLs of the current servers; called before each attempt to send a request.
+        server_at: Creates the server at a URL.
         sleep: How to pause, in seconds.
-        in_background: Runs the steps that let a server go.
+        in_background: Runs the steps that disconnect from a server.
     """
 
     changes = True
@@ -109,20 +110,20 @@ class ChangingServerSet(ServerSet):
         sleep: Sleep,
         in_background: InBackground,
     ) -> None:
-        """Asks for nothing yet."""
+        """Does not call the function yet."""
         super().__init__([])
         self._addresses = addresses
         self._server_at = server_at
         self._sleep = sleep
         self._in_background = in_background
-        self._urls: list[str] = []  # of those that are present, as they were given
+        self._urls: list[str] = []  # of the current servers, as the function returned them
         self._turns = itertools.count()
         self._numbers = itertools.count(1)
-        self._newest = 0  # the number of the answer that is in force
-        self._gone: set[Server] = set()  # those still in use
+        self._newest = 0  # the number of the latest call whose result is in effect
+        self._gone: set[Server] = set()  # left the set, but still in use
         self._is_failing = False
         self._is_closed = False
-        self._lock = threading.RLock()  # streams that are deleted release their server, at any point
+        self._lock = threading.RLock()  # reentrant: streams release their server when they are deleted, at any point
 
     def look(self) -> Sequence[Server]:
         """Returns the servers as they are now.
@@ -149,7 +150,7 @@ class ChangingServerSet(ServerSet):
         return self.present
 
     def candidates(self, key: object = None) -> Iterator[Server]:
-        """Yields the servers for one request; looks again before each one."""
+        """Yields the servers for one request; calls the function before each."""
         turn = next(self._turns)
         tried: set[TritonUrl] = set()
         while True:
@@ -170,12 +171,12 @@ class ChangingServerSet(ServerSet):
             return True
 
     def keep(self, server: Server) -> None:
-        """Holds a server that is held already once more, even if it has gone."""
+        """Holds a server that is held already a second time, even if it has left the set."""
         with self._lock:
             server.users += 1
 
     def release(self, server: Server) -> None:
-        """Ends what `hold` or `keep` has begun; the last one to do so lets a server go that has gone."""
+        """Undoes one `hold` or `keep`; the last one disconnects from a server that has left the set."""
         with self._lock:
             server.users -= 1
             if server.users or server not in self._gone:
@@ -184,7 +185,7 @@ class ChangingServerSet(ServerSet):
         self._let_go(server)
 
     def end(self) -> Sequence[Server]:
-        """Returns the servers whose connections the caller has to close, after which none is added."""
+        """Returns the servers whose connections the caller must close; afterwards, none is added."""
         with self._lock:
             self._is_closed = True
             self.present = [*self.present, *self._gone]
@@ -219,18 +220,18 @@ class ChangingServerSet(ServerSet):
         if isinstance(urls, Sequence) and not isinstance(urls, str | bytes):
             return list(urls)
         if inspect.iscoroutine(urls):
-            urls.close()  # else Python warns that nobody awaited it
+            urls.close()  # otherwise Python warns that it was never awaited
         raise PyTritonClientValueError(
             f"{name_of(self._addresses)}, which the client was given as its url, returned {urls!r}; let it return a "
             "list of URLs, at once."
         )
 
     def _update(self, urls: list[str], number: int) -> None:
-        """Takes servers in, and lets others go.
+        """Adds new servers, and removes those that have left.
 
         Args:
             urls: The URLs of all servers.
-            number: Of the answer: a later one, which another thread has got, is not undone.
+            number: The number of the call: the result of a later one, by another thread, takes precedence.
         """
         wanted = dict.fromkeys(map(self._parsed, urls))
         with self._lock:
@@ -272,11 +273,11 @@ class ChangingServerSet(ServerSet):
 
 
 def server_of(servers: Sequence[Server], key: object) -> Server:
-    """Returns the server that a key stays at: when one comes or goes, few keys move (rendezvous hashing).
+    """Returns the server for a key: when one comes or goes, few keys move (rendezvous hashing).
 
     Args:
         servers: At least one.
-        key: The key, whose text counts.
+        key: The key, compared by its text.
     """
 
     def weight(server: Server) -> bytes:
@@ -287,5 +288,5 @@ def server_of(servers: Sequence[Server], key: object) -> Server:
 
 def name_of(function: Callable[..., Any]) -> str:
     """Names a function for messages, such as ``Pool.urls()``."""
-    inner: Hashable = getattr(function, "func", function)  # that of functools.partial
+    inner: Hashable = getattr(function, "func", function)  # that of a functools.partial
     return f"{getattr(inner, '__qualname__', type(inner).__qualname__)}()"

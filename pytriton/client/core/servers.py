@@ -27,16 +27,16 @@ class Transport(Protocol):
 
         Args:
             method: Its name, as tritonclient has it.
-            timeout_s: How long it may take, connecting included.
-            args: Its positional arguments.
-            kwargs: Its named arguments.
+            timeout_s: How long it may take, including connecting.
+            args: Positional arguments.
+            kwargs: Named arguments.
 
         Raises:
             PyTritonClientTimeoutError: It took longer.
             PyTritonClientInferenceServerError: The server failed or cannot be reached, the connection broke, or the
                 response does not come from Triton.
             PyTritonClientValueError: The arguments cannot be sent.
-            PyTritonClientClosedError: The transport is closed, or was closed meanwhile.
+            PyTritonClientClosedError: The transport was closed before or meanwhile.
         """
 
     def other_protocol(self) -> Any:
@@ -54,8 +54,8 @@ class Server:
 
     Args:
         transport: The transport to it.
-        headers: Of every request.
-        shared_memory: Tensors go through shared memory.
+        headers: Headers of every request.
+        shared_memory: Whether tensors go through shared memory.
 
     Attributes:
         users: How many requests are using it, if servers come and go; its set counts them.
@@ -93,16 +93,16 @@ class Server:
         Args:
             method: Its name.
             timeout_s: How long it may take.
-            args: Its positional arguments.
+            args: Positional arguments.
             headers: The user's headers.
-            kwargs: Its other named arguments.
+            kwargs: Other named arguments.
         """
         return functools.partial(
             self.transport.call, method, timeout_s, *args, headers=self.headers(headers or {}), **kwargs
         )
 
     def mark_down(self) -> None:
-        """Marks the server as not ready; it is avoided for longer each time in a row."""
+        """Marks the server as not ready; it is avoided for longer each consecutive time."""
         self._absences += 1
         self._absent_until = time.monotonic() + _ABSENCE.pause_s(self._absences)
 
@@ -129,7 +129,7 @@ class Balancer:
     """
 
     def __init__(self, servers: Sequence[Server]) -> None:
-        """Starts with the first."""
+        """Starts with the first server."""
         self.servers = servers
         self._turns = itertools.count()
 

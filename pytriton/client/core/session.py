@@ -51,12 +51,12 @@ def read_config(message: Any, url: str, version: str) -> TritonModelConfig:
     """Reads a model's configuration from the response of the server at `url`.
 
     Raises:
-        PyTritonClientInferenceServerError: It is none.
+        PyTritonClientInferenceServerError: It is not a configuration.
     """
     try:
         return TritonModelConfig.from_dict(message, version or None)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise malformed(url, f"{message!r} in place of a model's configuration ({error!r})") from None
+        raise malformed(url, f"{message!r} instead of a model's configuration ({error!r})") from None
 
 
 def _address_of(server: Server) -> Mapping[str, Any]:
@@ -79,11 +79,11 @@ class Session:
 
     Args:
         settings: The client's settings.
-        transport_to: Makes the transport to a server.
+        transport_to: Creates the transport to a server.
         sleep: How to pause, in seconds.
         check_model: Raises an error if the client does not support the model.
         config: The model's configuration, if known.
-        in_background: Runs steps that nobody waits for, such as letting a server go.
+        in_background: Runs steps in the background, such as disconnecting from a server.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Session:
         config: TritonModelConfig | None,
         in_background: InBackground,
     ) -> None:
-        """Sends nothing yet, and asks for no addresses."""
+        """Sends nothing yet, and requests no addresses."""
         self.settings = settings
         self.model = settings.model()
         check_token(settings.access_token)
@@ -108,13 +108,13 @@ class Session:
         self._checked: TritonModelConfig | None = None
         self._sizes: shared_memory.OutputSizes | None = None
         self.attempts = Attempts(settings, self.model, self.server_set, sleep)
-        # Fast path: most clients have one server for ever, without retries or shared memory.
+        # Fast path: most clients always have one server, without retries or shared memory.
         self._plain = self.attempts.only if settings.retry is None and not settings.shared_memory else None
         self._address = _address_of(self.servers[0]) if self.servers else {}
 
     @property
     def servers(self) -> Sequence[Server]:
-        """The servers, as they were when they were last looked for."""
+        """The servers that were last known."""
         return self.server_set.present
 
     @property
@@ -140,7 +140,7 @@ class Session:
         """Prepares for the first request within ``init_timeout_s``: waits for the model, and gets its configuration.
 
         Args:
-            started: When that began, a moment of `time.monotonic`; now by default.
+            started: When that began, a `time.monotonic`; now by default.
         """
         self._load_libraries()
         started = time.monotonic() if started is None else started
@@ -152,7 +152,7 @@ class Session:
             yield from self.wait_until_ready(timeout_s, started=started, policy=policy)
             self.attempts.has_responded = True
         if self._is_outdated:
-            deadline = Deadline(timeout_s, f"Asking for model {self.model[0]!r}", started)
+            deadline = Deadline(timeout_s, f"Preparing for model {self.model[0]!r}", started)
             try:
                 self.config = yield from self.attempts.across_restarts(
                     lambda _: self.attempts.with_failover(
@@ -194,7 +194,7 @@ class Session:
         return self.in_span(request, self._infer)
 
     def in_span(self, request: EncodedRequest, send: Callable[[EncodedRequest], Steps[T]]) -> Steps[T]:
-        """Sends a request by a function, in a span of its own if this process uses OpenTelemetry."""
+        """Sends a request through a function, in its own span if this process uses OpenTelemetry."""
         traced, span = self.traced(request)
         return send(request) if span is None else _in_span(send(traced), span)
 
@@ -239,7 +239,7 @@ class Session:
         self.prepared = False
 
     def forget_config(self) -> None:
-        """Has the next `prepare` get the model's configuration again."""
+        """Makes the next `prepare` fetch the model's configuration again."""
         self._is_outdated = True
 
     def close(self, sleep: Sleep) -> Steps[None]:
@@ -274,11 +274,11 @@ class Session:
         policy = WaitPolicy(model=False, server=self.settings.waits_for_server)
         if not self.server_set.changes:
             return policy
-        # An address may be that of a server that has just gone.
+        # An address may belong to a server that has just exited.
         return policy._replace(unreachable_s=max(policy.unreachable_s, self.settings.restart_timeout_s))
 
     def _on_every_server(self, method: str, **kwargs: Any) -> Steps[None]:
-        """Calls a method of the API that takes the model's name, at all servers."""
+        """Calls a method of the API with the model's name, on all servers."""
         yield from self._wait_for_addresses()
         for server in self.server_set.look():
             if self.server_set.hold(server):

@@ -1,4 +1,4 @@
-"""The settings of a client, as its user gives them."""
+"""The settings of a client, as its user specifies them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DEFAULT_INFERENCE_TIMEOUT_S = 60.0
 DEFAULT_RESTART_TIMEOUT_S = 5.0
 LATEST_MODEL_VERSION = "<latest>"
 
-_UNLIMITED_S = 1e7  # four months; the libraries below take no infinity
+_UNLIMITED_S = 1e7  # four months; some libraries do not accept infinity
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Settings:
     """Settings of a client; see `pytriton.client.ModelClient`.
 
     Attributes:
-        waits_for_server: Whether the server may start later, because ``init_timeout_s`` was given.
-        limits_streams: Whether a response of a stream may take only ``inference_timeout_s``, because that was given.
+        waits_for_server: Whether the server may start later: ``init_timeout_s`` was given.
+        limits_streams: Whether ``inference_timeout_s`` limits responses of streams: it was given.
     """
 
     url: ServerUrls
@@ -50,11 +50,11 @@ class Settings:
 
     @property
     def addresses(self) -> Callable[[], Sequence[str]] | None:
-        """The function that gives the servers' URLs, if they come and go."""
+        """The function that returns the servers' URLs, if they come and go."""
         return self.url if callable(self.url) else None
 
     def urls(self) -> list[TritonUrl]:
-        """Returns the servers' parsed URLs; none if a function gives them.
+        """Returns the servers' parsed URLs; none if a function returns them.
 
         Raises:
             PyTritonClientInvalidUrlError: One of them is not valid.
@@ -83,7 +83,7 @@ def check_model_name(model_name: object) -> str:
     """Checks a model's name, and returns it.
 
     Raises:
-        PyTritonClientValueError: It is none.
+        PyTritonClientValueError: It is invalid.
     """
     if not isinstance(model_name, str) or not model_name or not is_text(model_name):
         raise PyTritonClientValueError(f"model_name is {model_name!r}; give the model's name.")
@@ -95,14 +95,12 @@ def check_model_name(model_name: object) -> str:
 
 
 def version_of(model_version: str | int | None) -> str:
-    """Returns a model's version as Triton's API has it: empty for the latest.
+    """Converts a model's version to the form in Triton's API: empty for the latest.
 
     Raises:
-        PyTritonClientValueError: It is none.
+        PyTritonClientValueError: It is invalid.
     """
     version = "" if model_version in (None, LATEST_MODEL_VERSION) else str(model_version)
     if version and not (version.isascii() and version.isdigit()):
-        raise PyTritonClientValueError(
-            f"model_version is {model_version!r}; give a number, or leave it out for the latest."
-        )
+        raise PyTritonClientValueError(f"model_version is {model_version!r}; give a number, or omit it for the latest.")
     return version

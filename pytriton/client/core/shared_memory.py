@@ -1,7 +1,7 @@
-"""Large tensors through Triton's system shared-memory extension, in place of the socket.
+"""Sends large tensors through Triton's system shared-memory extension instead of the socket.
 
-A region is a piece of shared memory that is registered with one server. Its name is removed as soon as the server has
-opened it, so that nothing stays in ``/dev/shm``, however the client ends. Regions are reused, because registering one
+A region is a block of shared memory that is registered with one server. Its name is removed as soon as the server has
+opened it, so that nothing stays in ``/dev/shm``, however the client exits. Regions are reused, because registering one
 takes longer than filling it.
 """
 
@@ -33,7 +33,7 @@ from pytriton.model_config.datatypes import datatype_by_name
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
 MIN_BYTES = 64 * 1024
-"""Smaller tensors travel in the request: that takes no longer."""
+"""Smaller tensors are sent in the request, which takes no longer."""
 
 ABANDONED_S = 10.0
 """How long after a timeout the client tries to reclaim a request's regions."""
@@ -49,10 +49,10 @@ _CLOSE_PAUSE_S = 0.05
 
 
 class Region:
-    """A piece of shared memory.
+    """A block of shared memory.
 
     Args:
-        size: Bytes.
+        size: Size in bytes.
 
     Raises:
         PyTritonClientError: ``/dev/shm`` is full.
@@ -96,12 +96,12 @@ class _Lease(np.ndarray[Any, np.dtype[np.uint8]]):
     _pool: RegionPool
 
     def __del__(self) -> None:
-        region = getattr(self, "_region", None)  # slices of a lease are of its class, but are no leases
+        region = getattr(self, "_region", None)  # slices of a lease have its class, but are not leases
         if region is not None:
             self._pool.give_back(region)
 
 
-# What servers from 2.69 on answer unless they are started with --allow-client-shm.
+# The error of servers from 2.69 on that were started without --allow-client-shm.
 _IS_OFF = re.compile(r"disabled|disallowed|not (?:allowed|enabled|supported|permitted)|allow.client.shm", re.IGNORECASE)
 
 
@@ -116,9 +116,9 @@ class RegionPool:
     """The pool of regions that are registered with one server."""
 
     def __init__(self) -> None:
-        self._free: list[Region] = []  # the one used last comes last
-        self._returned: deque[Region] = deque()  # leases may be deleted at any point, so no lock is taken there
-        self._abandoned: deque[tuple[float, str]] = deque()  # when to try to unregister which
+        self._free: list[Region] = []  # the most recently used one is last
+        self._returned: deque[Region] = deque()  # without a lock: leases may be deleted at any point
+        self._abandoned: deque[tuple[float, str]] = deque()  # when to try to unregister each
         self._known: set[str] = set()
         self._lock = threading.Lock()
 
@@ -139,7 +139,7 @@ class RegionPool:
         if region is not None:
             return region
         region = Region(_rounded(size))
-        self._known.add(region.name)  # at once: whether registration succeeded may remain unknown
+        self._known.add(region.name)  # first: whether registration succeeded may remain unknown
         try:
             yield server.call("register_system_shared_memory", timeout_s, region.name, region.key, region.size)
         except PyTritonClientInferenceServerError as error:
@@ -150,7 +150,7 @@ class RegionPool:
                 raise server_error(message, Failure.RESTRICTED) from None
             if _IS_OFF.search(error.message):
                 raise server_error(
-                    f"{error.message.rstrip('.')}: the server does not take shared memory of clients; start it with "
+                    f"{error.message.rstrip('.')}: the server does not accept clients' shared memory; start it with "
                     "TritonConfig(allow_client_shm=True), or use shared_memory=False.",
                     Failure.REFUSED,
                 ) from None
@@ -158,7 +158,7 @@ class RegionPool:
                 raise
             raise server_error(
                 f"{error.message.rstrip('.')}: the server cannot open the client's shared memory; is it on this host, "
-                "under the same user, and with the same /dev/shm? Use shared_memory=False where it is not.",
+                "under the same user, and with the same /dev/shm? Otherwise, use shared_memory=False.",
                 Failure.REFUSED,
             ) from None
         finally:
@@ -194,7 +194,7 @@ class RegionPool:
                 for name in list(self._known):
                     yield from self._forget(server, name, _CLOSE_TIMEOUT_S)
             except PyTritonClientError:
-                break  # the server is gone, and the regions with it
+                break  # the server has exited, and its regions are gone
             if not self._known or time.monotonic() > deadline:
                 break
             yield functools.partial(sleep, _CLOSE_PAUSE_S)
@@ -232,7 +232,7 @@ class RegionPool:
 
 
 class OutputSizes:
-    """The sizes of a model's outputs, as far as they are known before it responds.
+    """The sizes of a model's outputs, as far as they are known in advance.
 
     Args:
         config: The model.
@@ -267,7 +267,7 @@ class OutputSizes:
         self._seen[_signature(request)] = {name: array.nbytes for name, array in response.items()}
 
     def outgrown(self, error: PyTritonClientInferenceServerError, sizes: Mapping[str, int]) -> None:
-        """Records that the size of an output does not follow from the shapes of the inputs.
+        """Records that the size of an output does not depend only on the shapes of the inputs.
 
         Args:
             error: The server's error.
@@ -285,7 +285,7 @@ class RegionLease:
         pool: The regions of that server.
 
     Attributes:
-        is_used: Whether the server may still be using the regions; then they are not reused.
+        is_used: Whether the server may still be using the regions, so that they cannot be reused.
     """
 
     def __init__(self, server: RegionServer, pool: RegionPool) -> None:

@@ -33,8 +33,8 @@ LOGGER = logging.getLogger(__name__)
 
 _REASON_TIMEOUT_S = 1.0
 # Workaround for Triton (grpc-cancellation): a stream that is cancelled while the server is sending a response may crash
-# it. So one that nobody reads is cancelled when no response has come for a moment, or when it has not ended after this
-# time.
+# it. So a stream that is no longer read is cancelled when no response has arrived for a moment, or when it has not
+# ended after this time.
 _QUIET_S = 0.02
 _LEAVING_TIMEOUT_S = 2.0
 
@@ -73,11 +73,11 @@ class Stream:
         self._let_go: Callable[[], None] | None = None
 
     def keep(self, let_go: Callable[[], None]) -> None:
-        """Has a function called once when the stream has ended, which lets the server go."""
+        """Sets a function that is called once when the stream has ended, and releases the server."""
         self._let_go = let_go
 
     def trace(self, span: RequestSpan, first: Any) -> None:
-        """Has a span end with the stream; `first` is what `receive` has returned already."""
+        """Makes a span end with the stream; `first` is the first result of `receive`."""
         self._span = span
         self._note(first)
 
@@ -85,7 +85,7 @@ class Stream:
         """Waits for the next response.
 
         Args:
-            timeout_s: The timeout, in place of the stream's.
+            timeout_s: The timeout, instead of the stream's.
 
         Returns:
             The ``InferResult``; None after the last one.
@@ -140,7 +140,7 @@ class Stream:
         return result
 
     async def _receive(self, timeout_s: float) -> asyncio.Future[Any] | None:
-        """Waits for what comes next; None if it does not come in time. A cancellation leaves the stream as it is."""
+        """Waits for the next event; None if it is late. A cancellation does not affect the stream."""
         if self._next is None:
             self._next = asyncio.ensure_future(self._responses.__anext__())
         await asyncio.wait([self._next], timeout=timeout_s)
@@ -150,7 +150,7 @@ class Stream:
         return received
 
     def leave(self) -> None:
-        """Ends the stream on the server, in the background; from any thread, and more than once."""
+        """Ends the stream on the server, in the background; may be called from any thread, and repeatedly."""
         if self._span is not None:
             self._span.end()
         if _running_loop() is self._loop:
@@ -171,7 +171,7 @@ class Stream:
         try:
             while time.monotonic() < deadline and (received := await self._receive(_QUIET_S)) is not None:
                 received.result()
-        except Exception:  # it has ended, or is broken
+        except Exception:  # it has ended, or the connection broke
             LOGGER.debug("A stream that nobody reads has ended.", exc_info=True)
         finally:
             self._call.cancel()
@@ -193,7 +193,7 @@ async def open_stream(session: Session, request: EncodedRequest, key: object = N
     Args:
         session: The session, whose servers are used in turn.
         request: The request.
-        key: What stays at one server; see `ServerSet.candidates`.
+        key: Selects a fixed server; see `ServerSet.candidates`.
 
     Returns:
         The stream, and its first response, or None if there is none.
@@ -260,7 +260,7 @@ async def _once(message: bytes) -> AsyncIterator[bytes]:
 
 
 def stream_transport(url: TritonUrl, tls: TLSConfig | None) -> AsyncioGrpcTransport:
-    """Returns the transport of streams to the server at a URL.
+    """Returns the transport for streams to the server at a URL.
 
     Raises:
         PyTritonClientValueError: The URL is not one of gRPC.
@@ -280,7 +280,7 @@ def check_settings(settings: Settings) -> None:
         PyTritonClientValueError: Shared memory is requested.
     """
     if settings.shared_memory:
-        raise PyTritonClientValueError("Streams do not go through shared memory; leave shared_memory out.")
+        raise PyTritonClientValueError("Streams do not go through shared memory; omit shared_memory.")
 
 
 def check_streams(config: TritonModelConfig, right_client: str) -> None:
@@ -295,5 +295,5 @@ def check_streams(config: TritonModelConfig, right_client: str) -> None:
     """
     if not config.decoupled:
         raise PyTritonClientInputError(
-            f"Model {config.model_name!r} is not decoupled: it answers each request once; use {right_client}."
+            f"Model {config.model_name!r} is not decoupled: it sends one response to each request; use {right_client}."
         )

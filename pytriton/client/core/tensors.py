@@ -15,10 +15,10 @@ from pytriton.proxy.tensors.bytes_tensor import decode_elements, encode_elements
 
 Content = bytes | memoryview
 Region = tuple[tuple[str, str | int], ...]
-"""A place in shared memory: the parameters of Triton's extension, and their values."""
+"""A location in shared memory: the parameters of Triton's extension, and their values."""
 
 COPIED_BYTES = 65536
-"""Up to this size, tensors are copied: it takes less time than to look after a view."""
+"""Up to this size, tensors are copied: that takes less time than managing a view."""
 _SMALL_PART = 4
 
 
@@ -27,18 +27,18 @@ class InferInput:
 
     Args:
         name: Its name.
-        shape: Its shape, the batch included.
+        shape: Its shape, including the batch.
         datatype: The name of its datatype.
 
     Attributes:
-        content: Its binary content; None if that is in shared memory.
-        region: Where that is in shared memory, if it is.
+        content: Its binary content; None if it is in shared memory.
+        region: The location of the content in shared memory, if it is there.
     """
 
     __slots__ = ("content", "datatype", "name", "region", "shape")
 
     def __init__(self, name: str, shape: tuple[int, ...], datatype: str) -> None:
-        """Has no content yet."""
+        """Creates an input without content."""
         self.name = name
         self.shape = shape
         self.datatype = datatype
@@ -46,7 +46,7 @@ class InferInput:
         self.region: Region = ()
 
     def set_data_from_numpy(self, array: Array) -> InferInput:
-        """Sets the content, of which a large array's is not copied."""
+        """Sets the content; a large array is not copied."""
         self.region = ()
         if self.datatype == "BYTES":
             self.content = encode_elements(array.ravel().tolist())
@@ -57,20 +57,20 @@ class InferInput:
         return self
 
     def set_shared_memory(self, region: str, nbytes: int, offset: int = 0) -> InferInput:
-        """Takes the content from shared memory that is registered with the server."""
+        """Refers to content in shared memory that is registered with the server."""
         self.content = None
         self.region = _in_region(region, nbytes, offset)
         return self
 
 
 class InferRequestedOutput:
-    """An output that is requested.
+    """A requested output.
 
     Args:
         name: Its name.
 
     Attributes:
-        region: Where its content belongs in shared memory, if it does.
+        region: The location for its content in shared memory, if it goes there.
     """
 
     __slots__ = ("name", "region")
@@ -81,12 +81,12 @@ class InferRequestedOutput:
         self.region: Region = ()
 
     def set_shared_memory(self, region: str, nbytes: int, offset: int = 0) -> None:
-        """Has the server write the content to shared memory."""
+        """Requests that the server write the content to shared memory."""
         self.region = _in_region(region, nbytes, offset)
 
 
 def array_of(content: Content, datatype: str, shape: Sequence[int]) -> Array:
-    """Returns the array with some binary content, which is read-only, and a view of it if it is large and aligned.
+    """Returns a read-only array with some binary content: a view if the content is large and aligned.
 
     Raises:
         ValueError: The content does not fit shape and datatype.
@@ -104,7 +104,7 @@ def array_of(content: Content, datatype: str, shape: Sequence[int]) -> Array:
 
 
 def _is_large_part(content: memoryview) -> bool:
-    """Returns whether a view is a large part of what it would keep in memory: the response."""
+    """Returns whether a view is a large part of the response, which it would keep in memory."""
     return len(content) > max(COPIED_BYTES, len(content.obj) // _SMALL_PART)  # type: ignore[arg-type]
 
 
@@ -113,7 +113,7 @@ def dtype_of(datatype: str) -> np.dtype[Any]:
     """Returns the NumPy dtype of a datatype.
 
     Raises:
-        ValueError: It is none of Triton's.
+        ValueError: Triton has no such datatype.
     """
     try:
         return datatype_by_name(datatype).numpy_dtype

@@ -14,26 +14,26 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
 )
 
-# A server that is restarted is back sooner.
+# A server that is being restarted is back sooner.
 _UNREACHABLE_S = 1.0
-# A proxy may not know its server yet, or the other end of a forwarded port may not listen yet.
+# A proxy's server, or the other end of a forwarded port, may not listen yet.
 _OTHER_PROGRAM_S = 5.0
-# A server may be that busy.
+# A server may be busy for that long.
 _SILENT_S = 30.0
 _WITH_PATH = re.compile(r"https?://[^/, ]+(/[^, ]+)")  # of one server
 _ADVICE = (
-    "Check that the server runs, and its address and port (8000 for HTTP and 8001 for gRPC by default); with "
+    "Check that the server is running, and its address and port (8000 for HTTP and 8001 for gRPC by default); with "
     "init_timeout_s, the client waits for a server that starts later."
 )
 
 
 class WaitPolicy(NamedTuple):
-    """What a client waits for until its timeout.
+    """The states for whose end a client waits until its timeout.
 
     Attributes:
-        model: A model that a ready server does not have.
-        server: A server that cannot be reached, and an address where something else than Triton responds.
-        unreachable_s: How long to wait in any case for a server that cannot be reached.
+        model: A ready server does not have the model.
+        server: A server cannot be reached, or another program responds at its address.
+        unreachable_s: How long to wait in any case for a server that cannot be reached, in seconds.
     """
 
     model: bool = True
@@ -49,7 +49,7 @@ class WaitLimit:
     """The time limit for a server to become ready, by the errors so far.
 
     Args:
-        policy: What is waited for.
+        policy: The policy.
 
     Attributes:
         limit_s: How long to wait in total.
@@ -60,7 +60,7 @@ class WaitLimit:
         self.limit_s = math.inf if policy.server else 0.0
 
     def note(self, state: object) -> None:
-        """Adjusts the limit to a server's state: an error, or anything else if the server responds as Triton does."""
+        """Adjusts the limit to a server's state: an error, or any other value if the server responds like Triton."""
         self.limit_s = max(self.limit_s, self._limit_s(state))
 
     def _limit_s(self, state: object) -> float:
@@ -78,7 +78,7 @@ def unavailable(urls: str, reason: PyTritonClientError | None) -> PyTritonClient
 
     Args:
         urls: The addresses of the servers.
-        reason: What a request to one of them ended with.
+        reason: The error of a request to one of them.
     """
     why = reason.message.rstrip(".") if reason else f"No server can be reached at {urls}"
     if isinstance(reason, PyTritonClientInferenceServerError) and reason.failure is Failure.MALFORMED:

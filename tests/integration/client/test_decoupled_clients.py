@@ -224,7 +224,7 @@ def test_an_error_in_the_middle_of_a_stream(streamer):
 
     with streaming_server(respond) as (url, _), streamer(url) as client:
         for _ in range(2):
-            with pytest.raises(PyTritonClientInferenceServerError, match="answered: the model gave up") as caught:
+            with pytest.raises(PyTritonClientInferenceServerError, match="responded: the model gave up") as caught:
                 client.all([1])
             assert caught.value.failure is Failure.REFUSED
 
@@ -340,7 +340,9 @@ def test_each_client_names_the_one_that_fits_the_model(streamer):
     with (
         streaming_server(count, decoupled=False) as (url, _),
         streamer(url) as client,
-        pytest.raises(PyTritonClientValueError, match=f"answers each request once; use {streamer.of_one_response}"),
+        pytest.raises(
+            PyTritonClientValueError, match=f"sends one response to each request; use {streamer.of_one_response}"
+        ),
     ):
         client.all([1])
     with streaming_server(count) as (url, _):

@@ -70,7 +70,7 @@ def echo(requests):
 
 @pytest.fixture(scope="module")
 def triton():
-    """A server that wants its token for loading models."""
+    """A server that requires its token for loading models."""
     security = TritonSecurityConfig(access_token="secret", restricted_endpoints=["model-repository"])
     with Triton(config=free_config(), security_config=security) as triton:
         triton.run()

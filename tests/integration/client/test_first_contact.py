@@ -60,9 +60,7 @@ def starting(ports):
 @every_kind
 def test_nobody_listens(kind, protocol):
     with open_client(kind, f"{protocol}://{HOST}:1", "any") as client:
-        message = (
-            r"No server can be reached at .*:1.*\. Check that the server runs, and its address and port .*init_time"
-        )
+        message = r"No server can be reached at .*:1.*\. Check that the server is running, .* port .*init_time"
         fails_at_once(client, PyTritonClientTimeoutError, message)
 
 
@@ -218,7 +216,9 @@ def test_another_program_that_speaks_http(kind, program):
     behave, said = OTHER_PROGRAMS[program]
     with listening(behave) as port, open_client(kind, f"http://{HOST}:{port}", "any") as client:
         started = time.monotonic()
-        message = rf"{port} does not respond like Triton.*{said}.*Check that the server runs, and its address and port"
+        message = (
+            rf"{port} does not respond like Triton.*{said}.*Check that the server is running, and its address and port"
+        )
         with pytest.raises(PyTritonClientInferenceServerError, match=message) as caught:
             client.infer_sample([1])
         assert OTHER_PROGRAM_S < time.monotonic() - started < OTHER_PROGRAM_S + AT_ONCE_S
@@ -336,7 +336,7 @@ def test_grpc_at_a_program_that_speaks_only_http(kind, protocol):
         listening(speaking("404 Not Found", b"none", "Connection: close\r\n")) as port,
         open_client(kind, f"grpc://{HOST}:{port}", "any", init_timeout_s=60) as client,
     ):
-        fails_at_once(client, PyTritonClientInferenceServerError, "it speaks HTTP/1 and no gRPC, with status 404")
+        fails_at_once(client, PyTritonClientInferenceServerError, "it speaks HTTP/1, not gRPC, with status 404")
 
 
 def test_a_port_that_hangs_up():

@@ -348,7 +348,7 @@ def test_stop_fails_pending_requests():
         thread.join(LIMIT_S)
         assert not thread.is_alive()
         assert errors == []  # a request in flight is finished
-        with pytest.raises(PyTritonClientInferenceServerError, match="does not run"):
+        with pytest.raises(PyTritonClientInferenceServerError, match="is not running"):
             client.infer_sample(np.ones(1, np.float32))
 
 

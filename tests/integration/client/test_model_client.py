@@ -65,7 +65,7 @@ def test_an_error_of_the_model(triton, name, kind, url):
 
     bind_floats(triton, name, fail, config=config_for(kind))
     with open_client(kind, url, name) as client:
-        with pytest.raises(PyTritonClientInferenceServerError, match=r"answered: .*ValueError: no such luck") as caught:
+        with pytest.raises(PyTritonClientInferenceServerError, match=r"responded: .*ValueError: no such") as caught:
             client.infer_sample([1])
         assert caught.value.failure is Failure.REFUSED
 

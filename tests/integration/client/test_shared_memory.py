@@ -260,7 +260,7 @@ def test_no_room_for_shared_memory(triton, name, url):
 
 
 def test_streams_do_not_go_through_shared_memory():
-    with pytest.raises(PyTritonClientValueError, match="leave shared_memory out"):
+    with pytest.raises(PyTritonClientValueError, match="omit shared_memory"):
         DecoupledModelClient("grpc://localhost", "any", shared_memory=True)
 
 

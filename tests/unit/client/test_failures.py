@@ -8,7 +8,7 @@ from pytriton.client.core.failures import (
     grpc_failure,
     http_failure,
     is_response,
-    no_answer_of_triton,
+    unexpected_response,
     stream_failure,
 )
 from pytriton.client.exceptions import (
@@ -88,14 +88,14 @@ def test_what_is_said_over_http(status, message, failure):
 
 
 def test_what_is_not_said_by_triton():
-    error = no_answer_of_triton(URL, "502", "<html>Bad Gateway</html>")
+    error = unexpected_response(URL, "502", "<html>Bad Gateway</html>")
 
     assert error.failure is Failure.MALFORMED
     assert "status 502, <html>Bad Gateway</html>" in error.message
 
 
 def test_a_long_page_is_told_in_short():
-    error = no_answer_of_triton(URL, "502", "<p>\n" * 1000)
+    error = unexpected_response(URL, "502", "<p>\n" * 1000)
 
     assert len(error.message) < 500
     assert "\n" not in error.message

@@ -11,7 +11,7 @@ from pytriton.client import PyTritonClientValueError, TLSConfig
 @pytest.mark.parametrize("kind", [str, pathlib.Path])
 def test_a_file_that_is_not_there(tmp_path, field, kind):
     path = tmp_path / "none.pem"
-    with pytest.raises(PyTritonClientValueError, match=rf"TLSConfig\.{field} is '{path}', which is no file"):
+    with pytest.raises(PyTritonClientValueError, match=rf"TLSConfig\.{field} is '{path}', which is not a file"):
         TLSConfig(**{field: kind(path)})
     path.touch()
     others = {"certificate_chain": path} if field == "private_key" else {}

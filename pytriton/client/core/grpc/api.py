@@ -19,7 +19,7 @@ MAX_MESSAGE_BYTES = 2**31 - 1
 
 _SERVICE = "/inference.GRPCInferenceService/"
 STREAM = f"{_SERVICE}ModelStreamInfer"
-"""The path of the method for streams, whose requests are those of ``infer``."""
+"""The path of the method for streams, whose requests are the same as those of ``infer``."""
 
 _RAW_INPUT_CONTENTS = fields.tag_of(service_pb2.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER)
 
@@ -30,7 +30,7 @@ class Call(NamedTuple):
     Attributes:
         path: The path of the method.
         message: The encoded request.
-        read: Converts the encoded response to what the caller gets.
+        read: Converts the encoded response to the result for the caller.
     """
 
     path: str
@@ -39,7 +39,7 @@ class Call(NamedTuple):
 
 
 def call_of(method: str, *args: Any, **kwargs: Any) -> Call:
-    """Makes the request of a method of the API, which has the name and the arguments that tritonclient gives it.
+    """Creates the request of a method of the API, with the same name and arguments as in tritonclient.
 
     Raises:
         PyTritonClientValueError: The arguments cannot be sent.
@@ -66,11 +66,11 @@ def _infer(
     timeout: int | None = None,
     parameters: Mapping[str, Any] | None = None,
 ) -> Call:
-    """Makes an inference request.
+    """Creates an inference request.
 
-    Protocol Buffers' library would copy the contents of tensors twice. They are appended to what it encodes: a message
-    may be encoded in parts, and they come in any order. The part of the model and its inputs is kept, as the requests
-    of a client resemble one another.
+    Protocol Buffers' library would copy the contents of tensors twice, so they are appended to its output: fields of a
+    message may be encoded separately, in any order. The part with the model and its inputs is cached, because a
+    client's requests are similar.
     """
     described = tuple([(tensor.name, tensor.datatype, tensor.shape, tensor.region) for tensor in inputs])
     parts: list[Content] = [_encode_inputs(model, version, described)]
@@ -185,7 +185,7 @@ def _call(method: str, request: Any, read: Callable[[Any], Any] = _nothing) -> C
 
 
 def _json_of(response: Any) -> Any:
-    """Converts a response to what it is over HTTP."""
+    """Converts a response to its form over HTTP."""
     return MessageToDict(response, preserving_proto_field_name=True)
 
 

@@ -53,11 +53,11 @@ class AsyncioGrpcTransport:
         self._channel: Channel | None = None
         self._closed = False
         self.may_cancel = False
-        """Whether the server is known to stand cancellations."""
+        """Whether the server is known to survive cancellations."""
         self._abandoned: set[asyncio.Future[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: set[asyncio.Future[None]] = set()  # of that loop
-        """Each ends the wait for a response."""
+        """Each of them ends the wait for a response."""
 
     async def other_protocol(self) -> PyTritonClientInferenceServerError | None:
         """See `Transport.other_protocol`."""
@@ -119,21 +119,21 @@ class AsyncioGrpcTransport:
     async def _look_at_version(self, channel: Channel, headers: Mapping[str, str]) -> None:
         from pytriton.client.core.grpc import api
 
-        with contextlib.suppress(Exception):  # it is restricted: the server may be an old one
+        with contextlib.suppress(Exception):  # the endpoint is restricted: assume an old server
             call = api.call_of("get_server_metadata")
             send = channel.unary(call.path)
             message = await send(call.message, timeout=VERSION_TIMEOUT_S, metadata=tuple(headers.items()))
             self.may_cancel = may_cancel(call.read(message).version)
 
     def abandon(self, call: asyncio.Future[Any]) -> None:
-        """Keeps what nobody waits for until it is done, or the transport is closed."""
+        """Keeps an abandoned call until it is done or the transport is closed."""
         self._abandoned.add(call)
         call.add_done_callback(self._forget)
 
     def _forget(self, call: asyncio.Future[Any]) -> None:
         self._abandoned.discard(call)
         if not call.cancelled():
-            call.exception()  # so that it counts as retrieved
+            call.exception()  # marks it as retrieved
 
     def channel(self) -> Channel:
         """Returns the current channel.
@@ -175,7 +175,7 @@ class AsyncioGrpcTransport:
         if channel is not None and self._loop is asyncio.get_running_loop():
             for end in self._waiting:
                 _wake(end)
-            await asyncio.sleep(0)  # those who wait abandon their requests
+            await asyncio.sleep(0)  # waiting tasks abandon their requests
             if self._abandoned:  # closing the connection would cancel them
                 await asyncio.wait(self._abandoned, timeout=CLOSING_TIMEOUT_S)
             await channel.close()
@@ -187,7 +187,7 @@ def _wake(end: asyncio.Future[None]) -> None:
 
 
 _first_process: object = None
-"""The first process that used gRPC in asyncio."""
+"""The process that first used gRPC in asyncio."""
 
 
 def _check_same_process() -> None:

@@ -17,13 +17,13 @@ from pytriton.client.url import TritonUrl
 OPTIONS = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    # A new channel connects at once, and does not share the pauses between attempts of the one that it replaces.
+    # Makes a new channel connect at once, without the back-off of the one that it replaces.
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
 
 class Channel:
-    """A connection to a server, whose messages are encoded and decoded by others.
+    """A connection to a server; callers encode and decode its messages.
 
     Args:
         url: The server's URL.

@@ -1,4 +1,4 @@
-"""How Protocol Buffers encode the fields that have a length, as all of Triton's tensors and messages do.
+"""Protocol Buffers' encoding of fields with a length, such as all tensors and messages of Triton.
 
 Source: https://protobuf.dev/programming-guides/encoding.
 """
@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-_KIND_BITS, _KIND, _HAS_LENGTH = 3, 7, 2  # the lower bits of a field's tag say how it is encoded
-_LONGEST_NUMBER = 5  # of one below 2**35; messages have less than 2**31 bytes
+_KIND_BITS, _KIND, _HAS_LENGTH = 3, 7, 2  # the lower bits of a field's tag give its encoding
+_LONGEST_NUMBER = 5  # bytes of a number below 2**35; messages have less than 2**31 bytes
 
 
 class UnusualError(Exception):
-    """A message has something that is left to Protocol Buffers' library."""
+    """A message has an unusual feature, and is left to Protocol Buffers' library."""
 
 
 def tag_of(number: int) -> bytes:
-    """Encodes the tag of a field that has a length; the length and the content follow it."""
+    """Encodes the tag of a field with a length; the length and the content follow it."""
     return encode_number(number << _KIND_BITS | _HAS_LENGTH)
 
 
@@ -31,15 +31,15 @@ def encode_number(value: int) -> bytes:
 
 
 def split(message: bytes, position: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields the fields of an encoded message: number, and where the field begins, its content begins and both end.
+    """Yields the fields of an encoded message: number, start of the field, start of its content, and end.
 
     Args:
-        message: Has the message.
-        position: Where that begins.
-        stop: Where it ends.
+        message: A buffer that contains the message.
+        position: Start of the message.
+        stop: End of the message.
 
     Raises:
-        UnusualError: A field has no length, or ends behind the message.
+        UnusualError: A field has no length, or extends beyond the message.
     """
     while position < stop:
         tag, content = _decode_number(message, position)
@@ -52,7 +52,7 @@ def split(message: bytes, position: int, stop: int) -> Iterator[tuple[int, int, 
 
 
 def _decode_number(message: bytes, position: int) -> tuple[int, int]:
-    """Decodes a number; returns it, and where it ends."""
+    """Decodes a number; returns it, and its end."""
     value = 0
     for index, byte in enumerate(message[position : position + _LONGEST_NUMBER]):
         value |= (byte & 0x7F) << (7 * index)

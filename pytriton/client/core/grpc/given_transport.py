@@ -1,4 +1,4 @@
-"""The transport over a gRPC client of tritonclient that somebody else made."""
+"""The transport over an existing gRPC client of tritonclient."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READ_AS_JSON: Mapping[str, Callable[[Any], Any]] = {
 
 
 class GivenGrpcTransport:
-    """Calls tritonclient's own blocking client, and leaves it open; for everything but inference.
+    """Calls tritonclient's own blocking client, and leaves it open; for everything except inference.
 
     Args:
         url: The server's URL, for messages.
@@ -36,7 +36,7 @@ class GivenGrpcTransport:
         return other_protocol(self.url)
 
     def load(self) -> None:
-        """Does nothing: who made the client has imported tritonclient."""
+        """Does nothing: tritonclient was imported to create the client."""
 
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of the client; see `Transport.call`."""
@@ -57,7 +57,7 @@ class GivenGrpcTransport:
         return response if read is None else read(response)
 
     def close(self) -> None:
-        """Does nothing: the client belongs to who made it."""
+        """Does nothing: the client belongs to its creator."""
 
 
 def connect(url: TritonUrl) -> Any:

@@ -29,7 +29,7 @@ _TYPED_CONTENTS = {
     "FP64": "fp64_contents",
     "BYTES": "bytes_contents",
 }
-"""Where elements are that are not sent as raw contents."""
+"""The fields with elements that are not sent as raw contents."""
 
 
 class InferResult:
@@ -71,7 +71,7 @@ def read_response(body: bytes) -> InferResult:
     """Reads the response to an inference request; arrays of large outputs are views of it.
 
     Raises:
-        DecodeError: It is no message of Protocol Buffers.
+        DecodeError: It is not a message of Protocol Buffers.
     """
     if len(body) > COPIED_BYTES:
         with contextlib.suppress(fields.UnusualError):
@@ -84,7 +84,7 @@ def read_stream_response(body: bytes) -> tuple[InferResult | None, str]:
     """Reads a response of a stream; returns the result, or None and the error's message.
 
     Raises:
-        DecodeError: It is no message of Protocol Buffers.
+        DecodeError: It is not a message of Protocol Buffers.
     """
     if len(body) > COPIED_BYTES:
         with contextlib.suppress(fields.UnusualError):
@@ -99,7 +99,7 @@ def read_stream_response(body: bytes) -> tuple[InferResult | None, str]:
 
 
 def _read_large(body: bytes, start: int, stop: int) -> InferResult:
-    """Cuts out the contents of outputs, which Protocol Buffers' library would copy twice, and lets it read the rest."""
+    """Cuts out contents of outputs, which Protocol Buffers' library would copy twice, and reads the rest by it."""
     contents, others = [], []
     for number, field, content, end in fields.split(body, start, stop):
         if number == _RAW_OUTPUT_CONTENTS:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from pytriton.client.core.grpc.channel import Channel
 
 # Workaround for Triton (grpc-cancellation): a request that is cancelled, or whose deadline passes, before the server
-# has read it may crash the server. So nothing is cancelled, and a deadline comes late: after this time, the server has
-# read a request.
+# has read it may crash the server. So requests are not cancelled, and have a later deadline: after this time, the
+# server has read a request.
 _SAFE_TIMEOUT_S = 10.0
 ABANDONED_S = 600.0
-"""How much longer the server may take for a request that nobody waits for."""
+"""How much longer the server may take for an abandoned request."""
 FIRST_METHOD = "get_model_config"
-"""What a client calls first; the server's version is looked up after it."""
+"""The first method that a client calls; the server's version is looked up after it."""
 VERSION_TIMEOUT_S = 1.0
 CLOSING_TIMEOUT_S = 2.0
 NOT_FOUND = "StatusCode.NOT_FOUND"
@@ -60,7 +60,7 @@ class GrpcTransport:
         self._lock = threading.Lock()
         self._may_cancel = False
         self._in_flight: dict[object, float] = {}
-        """When the requests were sent that the server has not answered yet: `time.monotonic`."""
+        """When the pending requests were sent: `time.monotonic`."""
 
     def other_protocol(self) -> PyTritonClientInferenceServerError | None:
         """See `Transport.other_protocol`."""
@@ -128,7 +128,7 @@ class GrpcTransport:
 
         def take(_response: Any) -> None:
             self._in_flight.pop(request, None)
-            with contextlib.suppress(RuntimeError):  # nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the caller has stopped waiting
                 responded.release()
 
         self._in_flight[request] = time.monotonic()
@@ -148,7 +148,7 @@ class GrpcTransport:
     def _look_at_version(self, channel: Channel, headers: Mapping[str, str]) -> None:
         from pytriton.client.core.grpc import api
 
-        with contextlib.suppress(Exception):  # it is restricted: the server may be an old one
+        with contextlib.suppress(Exception):  # the endpoint is restricted: assume an old server
             call = api.call_of("get_server_metadata")
             metadata = call.read(self._send(channel, call, headers, VERSION_TIMEOUT_S))
             self._may_cancel = may_cancel(metadata.version)
@@ -199,8 +199,8 @@ def may_cancel(version: str) -> bool:
 
 
 def is_unknown_model(method: str, error: Exception) -> bool:
-    """Returns whether an error says that a model is not ready because there is none, as current servers do."""
-    code = getattr(error, "code", None)  # only errors of gRPC have one
+    """Returns whether an error means that a model does not exist, as current servers report."""
+    code = getattr(error, "code", None)  # only gRPC's errors have one
     return method == "is_model_ready" and code is not None and str(code()) == NOT_FOUND
 
 
@@ -208,8 +208,8 @@ def translated(url: str, error: Exception, timeout_s: float) -> Exception:
     """Translates the error of a call.
 
     Args:
-        url: The server's.
-        error: What was raised.
+        url: The server's URL.
+        error: The exception.
         timeout_s: The timeout of the call.
     """
     import grpc

@@ -22,7 +22,7 @@ _JSON = {"Content-Type": "application/json"}
 _NO_HEADERS: Mapping[str, str] = {}
 _DECODERS: Mapping[bytes, Callable[[Content], bytes]] = {b"gzip": gzip.decompress, b"deflate": zlib.decompress}
 _NOT_READY = frozenset({400, 403, *range(500, 600)})
-"""Statuses of a server that does not say that it is ready: Triton's, and those of proxies and the gateway."""
+"""Statuses of a server that is not ready: Triton's, and those of proxies and the gateway."""
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -33,7 +33,7 @@ class Response(NamedTuple):
         status: Its status.
         headers: Its headers, by their names in lower case.
         body: Its body.
-        may_be_compressed: The request has asked for that.
+        may_be_compressed: Whether the request allowed compression.
     """
 
     status: int
@@ -53,10 +53,10 @@ class Call(NamedTuple):
 
     Attributes:
         verb: GET or POST.
-        path: The path behind that of the server.
+        path: The path relative to the server's URL.
         headers: Headers that belong to the body.
         parts: The body, in parts.
-        read: Converts the response to what the caller gets.
+        read: Converts the response to the result for the caller.
     """
 
     verb: str
@@ -67,7 +67,7 @@ class Call(NamedTuple):
 
 
 class StatusError(Exception):
-    """The server answered with an error.
+    """The server responded with an error.
 
     Args:
         response: Its response.
@@ -83,7 +83,7 @@ class UnexpectedResponseError(StatusError):
 
 
 def call_of(method: str, *args: Any, **kwargs: Any) -> Call:
-    """Makes the request of a method of the API, which has the name and the arguments that tritonclient gives it."""
+    """Creates the request of a method of the API, with the same name and arguments as in tritonclient."""
     return _METHODS[method](*args, **kwargs)
 
 
@@ -93,7 +93,7 @@ def _is_server_ready() -> Call:
             return True
         if response.status == http.HTTPStatus.BAD_REQUEST and not response.body:
             return False
-        # It requires a token, or is not ready and says so, or is another program.
+        # It requires a token, reports that it is not ready, or is another program.
         raise (StatusError if response.status in _NOT_READY else UnexpectedResponseError)(response)
 
     return Call("GET", "v2/health/ready", _NO_HEADERS, (), read)
@@ -185,10 +185,10 @@ _METHODS: Mapping[str, Callable[..., Call]] = {
 
 
 def translated(url: str, error: StatusError) -> Exception:
-    """Translates the error that a server answered with.
+    """Translates an error response.
 
     Args:
-        url: The server's.
+        url: The server's URL.
         error: The error.
     """
     response = error.response
@@ -200,10 +200,10 @@ def translated(url: str, error: StatusError) -> Exception:
         message = json_of(body)["error"] if body else "client received an empty response from the server."
         if not isinstance(error, UnexpectedResponseError):
             return failures.http_failure(url, status, str(message))
-    except (ValueError, KeyError, TypeError, OSError, EOFError, zlib.error):  # not the JSON that Triton answers with
+    except (ValueError, KeyError, TypeError, OSError, EOFError, zlib.error):  # not the JSON of Triton's errors
         pass
     program, location = (response.headers.get(name, b"").decode("latin-1") for name in (b"server", b"location"))
-    return failures.no_answer_of_triton(url, status, text, program, location)
+    return failures.unexpected_response(url, status, text, program, location)
 
 
 def _post(path: str, message: Mapping[str, Any]) -> Call:
@@ -255,7 +255,7 @@ def _result_of(response: Response) -> InferResult:
 def _decoded(response: Response) -> Content:
     """Returns the body, decompressed if the user's headers have requested compression.
 
-    What nobody has asked for is not decompressed: it may take any amount of memory.
+    A body whose compression was not requested is not decompressed: it may take any amount of memory.
     """
     encoding = response.headers.get(b"content-encoding")
     if encoding is None:

@@ -13,14 +13,14 @@ from pytriton.client.core.http.messages import BUFFER_BYTES, ResponseReader
 from pytriton.client.core.tensors import Content
 
 _SLICE_BYTES = 262144
-"""How much of a large request is written at once: asyncio copies what the socket does not take."""
+"""The bytes of a large request that are written at once: asyncio copies what the socket does not accept."""
 
 
 class AsyncioConnection(asyncio.BufferedProtocol):
-    """A connection that carries one request at a time; asyncio calls it as events come."""
+    """A connection that carries one request at a time; asyncio notifies it of events."""
 
     def __init__(self) -> None:
-        """Is not connected yet."""
+        """Does not connect yet."""
         self._transport: asyncio.Transport | None = None
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._reader: ResponseReader | None = None
@@ -59,10 +59,10 @@ class AsyncioConnection(asyncio.BufferedProtocol):
         return reader.response, reader.is_reusable and not self._was_lost
 
     def abort(self) -> None:
-        """Closes the connection at once; whoever waited for a response does so no longer."""
+        """Closes the connection at once, and ends the wait for a response."""
         self._was_lost = True
         if self._responded is not None and not self._responded.cancel() and not self._responded.cancelled():
-            self._responded.exception()  # so that it counts as retrieved
+            self._responded.exception()  # marks it as retrieved
         if self._transport is not None:
             self._transport.abort()
 
@@ -79,12 +79,12 @@ class AsyncioConnection(asyncio.BufferedProtocol):
                 if self._is_paused:
                     self._writable = asyncio.get_running_loop().create_future()
                     await self._writable
-                if responded.done():  # early: the server does not want the rest
+                if responded.done():  # early: the server does not need the rest
                     return
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
         self._poll.register(transport.get_extra_info("socket"), select.POLLIN)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -94,7 +94,7 @@ class AsyncioConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """See asyncio."""
-        if self._reader is None or self._reader.response is not None:  # nobody has requested it
+        if self._reader is None or self._reader.response is not None:  # not requested
             self.abort()
             return
         try:

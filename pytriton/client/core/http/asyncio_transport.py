@@ -19,7 +19,7 @@ from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
 _NO_HEADERS: Mapping[str, str] = {}
-_NEXT_ADDRESS_S = 0.25  # after which another address of a name is tried, too
+_NEXT_ADDRESS_S = 0.25  # after which the next address of a host name is tried in parallel
 
 
 class AsyncioHttpTransport:
@@ -86,7 +86,7 @@ class AsyncioHttpTransport:
             waiting.cancel()
         while pool.idle:
             pool.idle.pop().abort()
-        await asyncio.sleep(0)  # in which the loop closes them
+        await asyncio.sleep(0)  # lets the loop close them
 
     def _current_pool(self) -> _Pool:
         loop = asyncio.get_running_loop()
@@ -99,7 +99,7 @@ class AsyncioHttpTransport:
     ) -> api.Response:
         """Sends a request and receives the response.
 
-        A connection may break while it is idle. If that is noticed too late, a request that only reads is sent again.
+        A connection may break while it is idle. If that is noticed too late, a read-only request is resent.
         """
         async with pool.room:
             connection = pool.take()
@@ -128,7 +128,7 @@ class AsyncioHttpTransport:
         connection = AsyncioConnection()
         options: dict[str, Any] = {}
         try:
-            if isinstance(loop, asyncio.BaseEventLoop):  # others do not have this option
+            if isinstance(loop, asyncio.BaseEventLoop):  # other loops do not have this option
                 options["happy_eyeballs_delay"] = _NEXT_ADDRESS_S
             if self._context is not None:
                 options |= {"ssl": self._context(), "ssl_handshake_timeout": timeout_s + 1}
@@ -151,7 +151,7 @@ class _Pool:
 
     Attributes:
         idle: Those that wait for a request.
-        room: Lets as many requests in as there may be connections.
+        room: Limits the requests to the number of connections.
         waiting: The limits of the calls that are waiting for a response, a connection, or room.
     """
 
@@ -162,7 +162,7 @@ class _Pool:
         self.waiting: set[_Limit] = set()
 
     def take(self) -> AsyncioConnection | None:
-        """Takes the connection that was used last, and closes those that broke meanwhile."""
+        """Takes the most recently used connection, and closes those that broke meanwhile."""
         while self.idle:
             connection = self.idle.pop()
             if connection.is_alive():
@@ -172,10 +172,10 @@ class _Pool:
 
 
 class _Limit:
-    """Cancels the running task after a while, or when it is told to.
+    """Cancels the running task after a timeout or on request.
 
     Args:
-        timeout_s: After which time.
+        timeout_s: The timeout.
     """
 
     def __init__(self, timeout_s: float) -> None:
@@ -192,13 +192,13 @@ class _Limit:
             self._task.cancel()
 
     def has_cancelled(self) -> bool:
-        """Returns whether a cancellation came from here alone, and takes that back."""
+        """Returns whether this object alone cancelled the task, and revokes the cancellation."""
         if not self._has_cancelled:
             return False
         uncancel = getattr(self._task, "uncancel", None)  # not before Python 3.11
         return uncancel is None or uncancel() == 0
 
     def end(self) -> None:
-        """Cancels nothing from now on."""
+        """Prevents cancellation from now on."""
         self._is_over = True
         self._timer.cancel()

@@ -20,12 +20,12 @@ from pytriton.client.core.tensors import Content
 from pytriton.client.url import TritonUrl
 
 _TOLERANCE_S = 0.001
-"""How much longer an operation may take than what is left: setting a socket's timeout is a system call."""
-_MAX_PARTS = 512  # of one system call
+"""How much the timeout of an operation may exceed the remaining time: setting it is a system call."""
+_MAX_PARTS = 512  # per system call
 
 
 class ConnectError(Exception):
-    """There is no connection; the cause says why."""
+    """The connection could not be made, for the reason in its cause."""
 
 
 class LostError(Exception):
@@ -45,11 +45,11 @@ class Connection:
 
     Args:
         url: The server's URL.
-        context: Returns the context of TLS, given the module ``ssl``.
-        hub: gevent's hub that it waits by; see `hubs.current_hub`.
+        context: Returns the TLS context, given the module ``ssl``.
+        hub: The gevent hub that it waits in; see `hubs.current_hub`.
 
     Attributes:
-        is_new: Whether it is not connected yet.
+        is_new: Whether it has not been connected yet.
     """
 
     def __init__(self, url: TritonUrl, context: Callable[[Any], ssl.SSLContext] | None, hub: Any) -> None:
@@ -69,14 +69,14 @@ class Connection:
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
 
     def connect(self, deadline: float) -> None:
-        """Connects, and shakes hands over TLS.
+        """Connects, and performs the TLS handshake.
 
         Args:
-            deadline: By when, as `time.monotonic` tells.
+            deadline: The deadline, a `time.monotonic`.
 
         Raises:
             TimeoutError: It took longer.
-            ConnectError: It is not possible.
+            ConnectError: It failed.
         """
         self._deadline = deadline
         try:
@@ -98,7 +98,7 @@ class Connection:
 
         Args:
             parts: The request; none of them is copied unless it is encrypted.
-            deadline: By when, as `time.monotonic` tells.
+            deadline: The deadline, a `time.monotonic`.
 
         Returns:
             The response, and whether the connection can be used again.
@@ -118,12 +118,12 @@ class Connection:
         except OSError as error:
             if not self._sent_bytes:
                 raise self._lost(error, reader) from error
-            # The server may have refused a large body and hung up: its response is there to be read.
+            # The server may have refused a large body and closed the connection, after sending a response.
             return self._receive(reader, error), False
         return self._receive(reader), reader.is_reusable
 
     def interrupt(self) -> None:
-        """Has a call of any other thread end with an error."""
+        """Makes a call in any other thread fail."""
         self._is_interrupted = True
         lookup, connected = self._lookup, self._socket
         if lookup is not None:
@@ -132,7 +132,7 @@ class Connection:
             _shut_down(connected)
 
     def close(self) -> None:
-        """Closes the connection, also for processes that were forked meanwhile."""
+        """Closes the connection, also for processes that were forked from this one."""
         connected, self._socket = self._socket, None
         if connected is not None:
             _shut_down(connected)
@@ -204,7 +204,7 @@ class Connection:
         return lost
 
     def _limit(self) -> None:
-        """Limits the next operation to the time that is left."""
+        """Limits the next operation to the remaining time."""
         left_s = self._left_s()
         if self._timeout_s is None or abs(left_s - self._timeout_s) > _TOLERANCE_S:
             self._socket.settimeout(left_s)
@@ -219,7 +219,7 @@ class Connection:
         return left_s
 
     def _look_up(self, find: Callable[[], Any]) -> Any:
-        """Looks up a name in a temporary thread, because that may hang."""
+        """Looks up a name in a temporary thread, because the lookup may hang."""
         results = self._lookup = queue.SimpleQueue()
 
         def look_up() -> None:
@@ -241,7 +241,7 @@ class Connection:
 
 
 def _rest(parts: Sequence[Content], count: int) -> list[Content]:
-    """Returns what is left of parts behind some bytes."""
+    """Returns the rest of the parts, after a number of bytes."""
     rest: list[Content] = []
     for part in parts:
         if count >= len(part):

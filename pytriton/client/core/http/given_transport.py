@@ -1,4 +1,4 @@
-"""The transport over a client of tritonclient that somebody else made."""
+"""The transport over an existing HTTP client of tritonclient."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HEALTH = "v2/health/ready"
 
 
 class GivenHttpTransport:
-    """Calls tritonclient's own blocking client, in the thread that made it, and leaves it open.
+    """Calls tritonclient's own blocking client, in the thread that created it, and leaves it open.
 
     Args:
         url: The server's URL, for messages.
@@ -35,7 +35,7 @@ class GivenHttpTransport:
         return other_protocol(self.url)
 
     def load(self) -> None:
-        """Does nothing: who made the client has imported tritonclient."""
+        """Does nothing: tritonclient was imported to create the client."""
 
     def call(self, method: str, timeout_s: float, *args: Any, **kwargs: Any) -> Any:
         """Calls a method of the client; see `Transport.call`."""
@@ -46,7 +46,7 @@ class GivenHttpTransport:
             return self._send(method, *args, **kwargs)
         except gevent.Timeout as expired:
             if expired is not timeout:
-                raise  # one of the program's own
+                raise  # one of the program itself
             raise failures.timed_out(self.url.with_scheme, timeout_s) from None
         except Exception as error:
             raise _translated(self.url.with_scheme, error, timeout_s) from error
@@ -54,7 +54,7 @@ class GivenHttpTransport:
             timeout.close()
 
     def close(self) -> None:
-        """Does nothing: the client belongs to who made it."""
+        """Does nothing: the client belongs to its creator."""
 
     def _send(self, method: str, *args: Any, **kwargs: Any) -> Any:
         result = getattr(self._client, method)(*args, **kwargs)
@@ -70,7 +70,7 @@ def connect(url: TritonUrl, tls: TLSConfig, network_timeout_s: float) -> Any:
     Args:
         url: The server's URL.
         tls: TLS settings.
-        network_timeout_s: How long connecting, and each wait for a part of a response, may take.
+        network_timeout_s: The time limit for connecting, and for each part of a response.
     """
     import tritonclient.http
 
@@ -78,7 +78,7 @@ def connect(url: TritonUrl, tls: TLSConfig, network_timeout_s: float) -> Any:
     if url.secure:
         import gevent.ssl
 
-        # Not ssl.create_default_context: its sockets block, and gevent could not end a call that takes too long.
+        # Not ssl.create_default_context: its sockets block, so that gevent could not interrupt a call.
         context = context_of(tls, gevent.ssl)
         options = {"ssl": True, "insecure": not tls.verify, "ssl_context_factory": lambda **_: context}
     return tritonclient.http.InferenceServerClient(
@@ -101,7 +101,7 @@ def _translated(url: str, error: Exception, timeout_s: float) -> Exception:
     from tritonclient.utils import InferenceServerException
 
     if isinstance(error, InferenceServerException):
-        return _answered(url, error)
+        return _failure_of(url, error)
     if isinstance(error, TimeoutError):
         return failures.timed_out(url, timeout_s)
     if isinstance(error, http.client.HTTPException | ConnectionResetError | BrokenPipeError):
@@ -113,10 +113,10 @@ def _translated(url: str, error: Exception, timeout_s: float) -> Exception:
     return error
 
 
-def _answered(url: str, error: Any) -> Exception:
+def _failure_of(url: str, error: Any) -> Exception:
     status, message, body = error.status(), str(error.message()), error.debug_details()
-    if status is None:  # tritonclient itself refused
+    if status is None:  # raised by tritonclient itself
         return PyTritonClientValueError(message)
     if body is not None:
-        return failures.no_answer_of_triton(url, status, body)
+        return failures.unexpected_response(url, status, body)
     return failures.http_failure(url, status, message)

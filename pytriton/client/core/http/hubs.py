@@ -1,4 +1,4 @@
-"""Sockets of programs that use gevent, which must wait by its hub: in greenlets, and wherever it is patched in."""
+"""Sockets for programs that use gevent: in greenlets, and where it is patched in, they must wait in its hub."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 
 class Sockets(NamedTuple):
-    """The modules to make sockets with.
+    """The modules that provide sockets.
 
     Attributes:
-        socket: As Python's module of that name, like the others.
+        socket: Like Python's module of that name, as are the others.
         ssl: TLS.
         select: Polling.
     """
@@ -23,11 +23,11 @@ class Sockets(NamedTuple):
     select: Any
 
 
-_PLAIN = Sockets(socket, ssl, select)  # those of gevent where a program is patched
+_PLAIN = Sockets(socket, ssl, select)  # gevent's modules if the program is patched
 
 
 def current_hub() -> Any:
-    """Returns the hub of gevent that this thread's sockets wait by; None where they block."""
+    """Returns the gevent hub that this thread's sockets wait in; None if they block."""
     gevent = sys.modules.get("gevent")
     if gevent is None or not (_is_greenlet(gevent) or _is_patched()):
         return None
@@ -35,7 +35,7 @@ def current_hub() -> Any:
 
 
 def sockets_for(hub: Any) -> Sockets:
-    """Returns the modules for sockets that wait by a hub, or block if it is None."""
+    """Returns the modules for sockets that wait in a hub, or block if it is None."""
     if hub is None:
         return _PLAIN
     import gevent.select
@@ -46,7 +46,7 @@ def sockets_for(hub: Any) -> Sockets:
 
 
 def limited(timeout_s: float) -> Any:
-    """Returns a context manager that raises `TimeoutError` in this greenlet after a while."""
+    """Returns a context manager that raises `TimeoutError` in this greenlet after a timeout."""
     import gevent
 
     return gevent.Timeout(timeout_s, TimeoutError())

@@ -1,4 +1,4 @@
-"""HTTP messages: the head of a request, and a reader of responses. Neither sends or receives anything."""
+"""HTTP messages: the head of a request, and a reader of responses, both without I/O."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.client.url import TritonUrl
 
 BUFFER_BYTES = 65536
-"""The size of the buffer that a response's head is received into; a large body has its own."""
+"""The size of the buffer for a response's head; a large body has its own."""
 _ALIGNMENT = 64
 _SWITCHING_PROTOCOLS = 101
 _OK = 200
-# They say where a request ends.
+# They determine where a request ends.
 _FRAMING = frozenset({"content-length", "transfer-encoding"})
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 class Parser(Protocol):
-    """A parser of httptools, as far as it is used."""
+    """The part of httptools' parsers that is used here."""
 
     def feed_data(self, data: memoryview) -> None:
         """Parses data, and calls the reader."""
@@ -46,7 +46,7 @@ class RequestHead:
     """
 
     def __init__(self, url: TritonUrl) -> None:
-        """Composes what all requests have in common."""
+        """Composes the common parts of all requests."""
         host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
         self._path = url.path
         # Compression would take longer than it saves.
@@ -78,13 +78,13 @@ class RequestHead:
 
 
 class ResponseReader:
-    """Reads a response, from `buffer`, which the caller receives into.
+    """Reads a response from `buffer`, into which the caller receives.
 
     The head is parsed by httptools, and so is a body in chunks. A body of known size that does not arrive at once is
-    received where it stays.
+    received into its final place.
 
     Args:
-        buffer: Where to receive the head; the next reader of the connection may use it again.
+        buffer: Where to receive the head; the next reader of the connection may reuse it.
 
     Attributes:
         buffer: Where to receive next.
@@ -94,7 +94,7 @@ class ResponseReader:
     """
 
     def __init__(self, buffer: memoryview) -> None:
-        """Expects the first byte."""
+        """Starts before the first byte."""
         self.buffer = buffer
         self.has_begun = False
         self.response: Response | None = None
@@ -136,7 +136,7 @@ class ResponseReader:
 
     def on_message_begin(self) -> None:
         """See httptools."""
-        if self.response is not None:  # nobody has requested another one
+        if self.response is not None:  # another one was not requested
             self.is_reusable = False
         self._has_head = False
 
@@ -166,7 +166,7 @@ class ResponseReader:
         self._complete(self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks))
 
     def _prepare_body(self) -> None:
-        """Allocates memory for a body that has a size, so that the rest is received into it."""
+        """Allocates memory for a body of known size, to receive the rest into it."""
         if b"transfer-encoding" in self._headers or b"content-length" not in self._headers:
             return
         size = int(self._headers[b"content-length"])
@@ -184,7 +184,7 @@ class ResponseReader:
 
 
 def is_malformed(error: Exception) -> bool:
-    """Returns whether an error says that a response is not HTTP."""
+    """Returns whether an error means that a response is not HTTP."""
     import httptools
 
     return isinstance(error, httptools.HttpParserError | httptools.HttpParserUpgrade | ValueError)
@@ -196,14 +196,14 @@ def _lines(headers: Mapping[str, str]) -> str:
 
 def _check(headers: Mapping[str, str]) -> None:
     for name, value in headers.items():
-        # Anything else could end the line, and add headers or a request of somebody else's.
+        # Anything else could end the line, and inject headers or another request.
         if not (_NAME.fullmatch(name) and _VALUE.fullmatch(str(value))):
             raise PyTritonClientValueError(
                 f"Unsupported HTTP header: {name!r}; its name or its value has characters that HTTP does not allow."
             )
         if name.lower() in _FRAMING:
             raise PyTritonClientValueError(
-                f"Unsupported HTTP header: {name!r}; the client itself says where a request ends."
+                f"Unsupported HTTP header: {name!r}; the client itself sets where a request ends."
             )
 
 

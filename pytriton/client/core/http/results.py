@@ -1,4 +1,4 @@
-"""Responses to inference requests over HTTP: JSON, and binary content behind it."""
+"""Responses to inference requests over HTTP: JSON, followed by binary content."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ class InferResult:
 
     Args:
         body: The response's body; arrays of large outputs are views of it.
-        header_size: The length of its JSON; None if there is nothing else.
+        header_size: The length of its JSON; None if there is no binary content.
 
     Attributes:
         outputs: Name, datatype and shape of each output.
 
     Raises:
-        ValueError: It is not JSON; TypeError or KeyError, it is not Triton's.
+        ValueError: It is not JSON.
+        KeyError, TypeError: It does not come from Triton.
     """
 
     __slots__ = ("_body", "_places", "outputs")

@@ -75,8 +75,8 @@ class HttpTransport:
     def _exchange(self, parts: Sequence[Content], deadline: float, *, is_repeatable: bool) -> api.Response:
         """Sends a request and receives the response.
 
-        A connection may break while it is idle. If that is noticed too late, the request is sent again where it does
-        no harm: nothing was sent, or it only reads.
+        A connection may break while it is idle. If that is noticed too late, the request is resent if that is safe:
+        nothing was sent, or it is read-only.
         """
         hub = hubs.current_hub()
         pool = self._idle if hub is None else self._idle_of_hubs.setdefault(hub, [])
@@ -112,7 +112,7 @@ class HttpTransport:
 
 
 def _taken_from(pool: list[Connection]) -> Connection | None:
-    """Takes the connection that was used last, and closes those that broke meanwhile."""
+    """Takes the most recently used connection, and closes those that broke meanwhile."""
     while True:
         try:
             connection = pool.pop()
@@ -124,17 +124,17 @@ def _taken_from(pool: list[Connection]) -> Connection | None:
 
 
 def _close_all(pool: list[Connection]) -> None:
-    with contextlib.suppress(IndexError):  # others take from it, too
+    with contextlib.suppress(IndexError):  # other threads take from it, too
         while True:
             pool.pop().close()
 
 
 def context_of(tls: TLSConfig, module: Any = ssl) -> ssl.SSLContext:
-    """Makes the context of TLS.
+    """Creates the TLS context.
 
     Args:
         tls: The settings.
-        module: Python's module ``ssl``, or that of gevent.
+        module: Python's module ``ssl``, or gevent's.
 
     Raises:
         OSError: A file has no certificate.
@@ -156,8 +156,8 @@ def translated(url: str, error: Exception, timeout_s: float) -> Exception:
     """Translates the error of a call.
 
     Args:
-        url: The server's.
-        error: What was raised.
+        url: The server's URL.
+        error: The exception.
         timeout_s: The timeout of the call.
     """
     if isinstance(error, api.StatusError):
