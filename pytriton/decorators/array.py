@@ -45,7 +45,7 @@ _PadFunction = Callable[[list[Inputs]], Sequence[Inputs]]
 
 
 class _MissingInputError(PyTritonValidationError, KeyError):
-    """A call lacks an input. Also a KeyError, which callers may expect."""
+    """An input is missing in a call. Also a KeyError, which callers may expect."""
 
 
 class _RankError(PyTritonValidationError, ValueError):
@@ -55,7 +55,7 @@ class _RankError(PyTritonValidationError, ValueError):
 def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[[FunctionT], FunctionT]:
     """Calls the function once for each group of rows with the same values in some inputs, and joins the outputs.
 
-    Goes below ``@batch``. It is for inputs of which a model takes only one value at a time, such as a temperature.
+    Goes below ``@batch``. It is for inputs of which a model accepts only one value at a time, such as a temperature.
     Generators of several groups run side by side, each for the requests whose rows are in its group: their outputs are
     not joined, and a request whose rows differ in these inputs fails.
 
@@ -100,7 +100,7 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
         for key in keys:
             if key not in arrays:
                 raise _MissingInputError(
-                    f"group_by_values({key!r}): the call has no such input, but {names_of(arrays)}; where it is "
+                    f"group_by_values({key!r}): the call has no such input, but {names_of(arrays)}; if it is "
                     f"optional, put @fill_optionals({key}=...) above @batch"
                 )
         members: dict[tuple[Any, ...], list[int]] = {}
@@ -232,8 +232,8 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
     It is for inputs that are the same in a whole batch, as after `group_by_values`.
 
     Args:
-        keys: Names of the inputs. Inputs that a call lacks are ignored; those that the model lacks are warned of when
-            the function is bound.
+        keys: Names of the inputs. Inputs that are missing in a call are ignored; for those that the model lacks, a
+            warning is logged when the function is bound.
         squeeze_single_values: Pass a single number or string as a scalar instead of an array.
         strict: Raise an error if rows differ.
 
@@ -310,7 +310,7 @@ def _join_groups(results: list[Any], groups: list[list[int]], pad_fn: _PadFuncti
         named = [dict(each) for each in pad_fn(named)]
     if len(named) != len(groups) or any(each.keys() != named[0].keys() for each in named):
         raise PyTritonValidationError(
-            f"@group_by_values made {len(groups)} calls, whose outputs {'behind pad_fn ' if pad_fn else ''}are "
+            f"@group_by_values made {len(groups)} calls, whose outputs {'after pad_fn ' if pad_fn else ''}are "
             f"{' and '.join(names_of(each) for each in named)}: return the same outputs from each"
         )
     order = np.argsort(np.concatenate(groups))
@@ -341,7 +341,7 @@ def _interleave_groups(
     members = members_of(call, groups)
     if members is None:
         raise PyTritonValidationError(
-            f"@group_by_values made {len(groups)} generators, and does not know which requests they are for: put "
+            f"@group_by_values made {len(groups)} generators, but does not know which requests they serve: put "
             "@batch above it, and pass on the rows that @batch passes"
         )
     counts = collections.Counter(position for each in members for position in each)
@@ -371,7 +371,7 @@ def _interleave_groups(
 def _padded_generator(keys: tuple[str, ...]) -> PyTritonBadParameterError:
     return PyTritonBadParameterError(
         f"group_by_values({', '.join(map(repr, keys))}) has a pad_fn, but wraps a generator, and the outputs of "
-        "generators are not joined: leave pad_fn out."
+        "generators are not joined: omit pad_fn."
     )
 
 
@@ -379,7 +379,7 @@ def _without_padding(outputs: Any, rows: int, padded_rows: int) -> Any:
     def cut(array: Any) -> Any:
         try:
             return array[:rows] if len(array) == padded_rows else array
-        except TypeError:  # a number, which the model's declaration refuses
+        except TypeError:  # a number, which is refused later
             return array
 
     if isinstance(outputs, Mapping):
@@ -407,7 +407,7 @@ def _first(key: str, array: Any, squeeze: bool, strict: bool) -> Any:
     if not len(rows):
         raise PyTritonRuntimeError(f"first_value({key!r}): this input has no rows; send at least one")
     first = rows[0]
-    # NaN does not equal itself, but counts as one value.
+    # NaN does not equal itself, but is treated as one value.
     if strict and not np.all(rows == first) and len(set(map(_hashable, rows))) > 1:
         raise PyTritonRuntimeError(
             f"first_value({key!r}): the rows of this input differ; put @group_by_values({key!r}) above it, or pass "

@@ -20,7 +20,7 @@ from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.types import Request
 
 _RESULTS = frozenset({dict, list, tuple, StackedOutputs})
-"""Types that calls usually return, which are neither awaitable nor streams."""
+"""The usual types of results, which are neither awaitables nor streams."""
 
 
 def with_data(request: Mapping[str, Any], data: dict[str, Any]) -> Mapping[str, Any]:
@@ -39,16 +39,15 @@ def call_with(
 
     Args:
         call: The requests; None if they are unknown.
-        finish: Applied to what the function returns, or to each step of a stream. None if the call is one of several
-            for `gather`, in which a generator that cannot be created counts as one that fails, and a refusal is
-            returned.
+        finish: Applied to the result, or to each step of a stream. None if the call is one of several for `gather`:
+            then a generator that cannot be created is replaced with one that fails, and a refusal is returned.
         function: The function.
         *args: Its positional arguments.
         **kwargs: Its keyword arguments.
     """
     if call is None:
         call = CALL_FRAME.get()
-    elif type(kwargs.get(TRITON_CONTEXT_FIELD_NAME)) is TritonContext:  # of an outer decorator, with more requests
+    elif type(kwargs.get(TRITON_CONTEXT_FIELD_NAME)) is TritonContext:  # from an outer decorator, with more requests
         kwargs[TRITON_CONTEXT_FIELD_NAME] = kwargs[TRITON_CONTEXT_FIELD_NAME]._of(*call)
     token = CALL_FRAME.set(call)
     try:
@@ -92,12 +91,12 @@ def is_awaitable(value: Any) -> bool:
 
 
 def gather(returned: list[Any], finish: Callable[[list[Any]], Any], interleave: Callable[[list[Any]], Any]) -> Any:
-    """Combines what several calls returned; awaits awaitables together, and cancels them together.
+    """Combines the results of several calls; awaits and cancels awaitables together.
 
     Args:
-        returned: What `call_with` returned for each of the calls.
-        finish: Applied to their results; that of a refused call is a `PyTritonInvalidRequestError`.
-        interleave: Applied to them if they are streams.
+        returned: The result of `call_with` for each of the calls.
+        finish: Applied to the results; that of a refused call is a `PyTritonInvalidRequestError`.
+        interleave: Applied to the results if they are streams.
     """
     if _RESULTS.issuperset(map(type, returned)):
         return finish(returned)
@@ -108,7 +107,7 @@ def gather(returned: list[Any], finish: Callable[[list[Any]], Any], interleave: 
         tasks = [asyncio.ensure_future(each if is_awaitable(each) else _value(each)) for each in returned]
         try:
             return finish(await asyncio.gather(*tasks))
-        except PyTritonInvalidRequestError:  # the other calls go on
+        except PyTritonInvalidRequestError:  # the other calls continue
             return finish(_with_refusals(await asyncio.gather(*tasks, return_exceptions=True)))
         finally:
             for task in tasks:
@@ -144,7 +143,7 @@ def split_call(call: CallFrame, groups: list[list[int]]) -> list[CallFrame | Non
 
 
 def padded_call(call: CallFrame, rows: int, wanted: int) -> CallFrame | None:
-    """Returns the call with added rows, which belong to the last request."""
+    """Returns the call with additional rows, which belong to the last request."""
     owners = _owners(call, rows)
     if not owners:
         return None

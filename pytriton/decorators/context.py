@@ -14,8 +14,8 @@ from pytriton.proxy.tensors.batch import WholeBatch
 def triton_context(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
     """Passes a `TritonContext` as the keyword argument ``triton_context``.
 
-    It has the model's configuration and the requests of the call. Under ``@batch`` and ``@sample``, it is how request
-    parameters and forwarded headers reach the function. It may go above or below any other decorator, to the same
+    It has the model's configuration and the requests of the call. With ``@batch`` and ``@sample``, it is the way to
+    access request parameters and forwarded headers. It may be placed above or below any other decorator, with the same
     effect.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Helpers for decorators of one's own: the model and the context of a call, and its outputs by name."""
+"""Helpers for custom decorators: the model and the context of a call, and its outputs by name."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def get_triton_context(wrapped: Any = None, instance: Any = None) -> TritonConte
     """Returns the context of the call in progress.
 
     Args:
-        wrapped: The function that a decorator of one's own was applied to; the call in progress counts.
-        instance: The object that it is a method of; the call in progress counts.
+        wrapped: The function that the custom decorator wraps; ignored, as the call in progress determines the context.
+        instance: The object whose method it is; ignored as well.
 
     Raises:
         PyTritonValidationError: No call by the server is in progress.
@@ -77,7 +77,7 @@ def convert_output(
         model_config: The model; that of the call in progress by default.
 
     Raises:
-        PyTritonValidationError: There are more or fewer than the model has, they are of another type, or no call is in
+        PyTritonValidationError: Their number is not that of the model's, they have another type, or no call is in
             progress.
     """
     if isinstance(outputs, dict):

@@ -1,4 +1,4 @@
-"""The order of decorators: what each takes and passes on, and the errors for a wrong order."""
+"""The order of decorators: what each accepts and passes on, and the errors for a wrong order."""
 
 from __future__ import annotations
 
@@ -43,16 +43,14 @@ class Stage(wrapt.FunctionWrapper):  # type: ignore[type-arg]
     _self_joins_requests: bool
     _self_passes_requests: bool
     _self_check: Callable[[ModelSpec], None] | None
-    _self_settings: Mapping[str, Any]  # of the model, if it is bound without others
+    _self_settings: Mapping[str, Any]  # used if the model is bound without a ModelConfig
     _self_decorator: InferFunc
     _self_origin: Callable[[], InferFunc] | None
 
     def __init__(self, wrapped: InferFunc, wrapper: InferFunc, enabled: Any = None) -> None:
         below, own = next_stage(wrapped), type(self)
-        if not callable(wrapped) and not hasattr(wrapped, "__get__"):  # a classmethod of Python 3.10 to 3.12 is none
-            also = (
-                ", and write its settings by name, as in @batch(max_batch_size=8)" if own._self_joins_requests else ""
-            )
+        if not callable(wrapped) and not hasattr(wrapped, "__get__"):  # a classmethod before Python 3.13
+            also = ", and pass its settings by name, as in @batch(max_batch_size=8)" if own._self_joins_requests else ""
             raise PyTritonBadParameterError(
                 f"@{own._self_name} was given {wrapped!r:.200}, which is not a function; put it above one{also}."
             )
@@ -63,14 +61,14 @@ class Stage(wrapt.FunctionWrapper):  # type: ignore[type-arg]
             )
         if below is not None and own._self_gives is not None and below._self_takes not in (None, own._self_gives):
             raise PyTritonValidationError(
-                f"@{own._self_name} stands directly above @{below._self_name}, but hands {own._self_gives} on, while "
+                f"@{own._self_name} stands directly above @{below._self_name}, but passes {own._self_gives} on, while "
                 f"@{below._self_name} takes {below._self_takes}: {ORDER}"
             )
         super().__init__(wrapped, wrapper, enabled)
 
 
 class Decorator(Protocol):
-    """A decorator, written with or without parentheses, which leaves the function's type as it is."""
+    """A decorator, used with or without parentheses, that preserves the function's type."""
 
     @overload
     def __call__(self, function: FunctionT, /) -> FunctionT: ...
@@ -91,11 +89,11 @@ def stage_decorator(
 
     Args:
         name: The decorator's name.
-        takes: What it takes; None for anything.
-        gives: What it passes to the callable below; None if that is what it took.
+        takes: The argument that it accepts; None for anything.
+        gives: The argument that it passes to the callable below; None if it is the same.
         check: Raises an error if the decorator does not fit a model.
         origin: Recreates the decorator in another process; None if it can be imported.
-        settings: Fields of `ModelConfig` for a model that is bound without others.
+        settings: Fields of `ModelConfig`, for a model that is bound without one.
     """
     traits: dict[str, Any] = {
         "_self_name": name,
@@ -130,12 +128,12 @@ def check_infer_func(infer_func: InferFunc, spec: ModelSpec) -> None:
 
     Args:
         infer_func: Any callable, decorated or not.
-        spec: The model that it is bound as.
+        spec: The model.
 
     Raises:
         PyTritonValidationError: ``@batch`` or ``@sample`` is missing at the top.
-        PyTritonBadParameterError: A default of `fill_optionals` does not fit the model, or `group_by_values` has the
-            name of no input.
+        PyTritonBadParameterError: A default of `fill_optionals` does not fit the model, or a key of `group_by_values`
+            is not an input.
     """
     top = next_stage(infer_func)
     if top is not None and top._self_takes == ARRAYS:
@@ -145,14 +143,14 @@ def check_infer_func(infer_func: InferFunc, spec: ModelSpec) -> None:
         )
     direct = list(_direct_stages(infer_func))
     for stage in _stages(infer_func):
-        # A user's own decorator, or a partial, may add inputs to the arrays that it passes on.
+        # A user's decorator, or a partial, may add inputs to the arrays that it passes on.
         if stage._self_check is not None and (stage._self_takes == REQUESTS or any(stage is each for each in direct)):
             stage._self_check(spec)
     _warn_of_optionals(direct, spec)
 
 
 def _warn_of_optionals(stages: Sequence[Stage], spec: ModelSpec) -> None:
-    """Warns of optional inputs by which requests of a batch may differ, where nothing makes them alike."""
+    """Warns of optional inputs that only some requests of a batch may have, if no decorator handles that."""
     names = [stage._self_name for stage in stages]
     if "batch" not in names or "group_by_keys" in names or not spec.batching or spec.max_batch_size == 1:
         return
@@ -173,7 +171,7 @@ def _filled(stage: Stage) -> Iterable[str]:
 
 
 def next_stage(function: Any) -> Stage | None:
-    """Returns the outermost decorator of this package, apart from ``@triton_context``, which takes anything."""
+    """Returns the outermost decorator of this package, except ``@triton_context``, which accepts anything."""
     for stage in _stages(function, follow=False):
         if stage._self_name != TRITON_CONTEXT_FIELD_NAME:
             return stage
@@ -186,7 +184,7 @@ def decorators_of(function: Any) -> list[str]:
 
 
 def settings_of(function: Any) -> dict[str, Any]:
-    """Returns the fields of `ModelConfig` that the decorators around a function were given."""
+    """Returns the fields of `ModelConfig` that are set in the decorators of a function."""
     return {name: value for stage in _stages(function) for name, value in stage._self_settings.items()}
 
 
@@ -195,7 +193,7 @@ def _stages(function: Any, follow: bool = True) -> Iterator[Stage]:
 
     Args:
         function: Any callable.
-        follow: Include those below a user's own decorator.
+        follow: Whether to include those below a user's decorator.
     """
     while True:
         stage = _stage_of(function)
@@ -209,14 +207,14 @@ def _stages(function: Any, follow: bool = True) -> Iterator[Stage]:
 
 
 def _direct_stages(function: Any) -> Iterator[Stage]:
-    """Iterates over the decorators of this package that nothing else stands above."""
+    """Iterates over the decorators of this package that have no other decorator above them."""
     while not isinstance(function, functools.partial) and (stage := _stage_of(function)) is not None:
         yield stage
         function = stage.__wrapped__
 
 
 def _stage_of(function: Any) -> Stage | None:
-    """Returns the callable itself, or its unbound method, if it is decorated."""
+    """Returns the callable or its unbound method if it is decorated, otherwise None."""
     while isinstance(function, functools.partial):
         function = function.func
     call = getattr(type(function), "__call__", None)  # noqa: B004  (of the type, where Python looks for it)
@@ -229,13 +227,13 @@ def _stage_of(function: Any) -> Stage | None:
 
 def are_requests(value: Any) -> bool:
     """Returns whether a value is a list of requests."""
-    if type(value) is WholeBatch:  # which creates its requests on first access
+    if type(value) is WholeBatch:  # it creates its requests on first access
         return True
     return isinstance(value, Sequence) and (not value or isinstance(value[0], Mapping))
 
 
 def requests_of(name: str, args: Arguments) -> tuple[Requests, Arguments]:
-    """Returns the list of requests that a decorator was given, and the other arguments."""
+    """Splits a decorator's arguments into the list of requests and the rest."""
     if args and type(args[0]) is WholeBatch:
         return args[0], args[1:]
     if args and isinstance(args[0], type):  # since Python 3.13, classmethod does not bind the wrapped function
@@ -254,9 +252,9 @@ def requests_of(name: str, args: Arguments) -> tuple[Requests, Arguments]:
 
 
 def arrays_of(name: str, args: Arguments, kwargs: Inputs) -> dict[str, Array]:
-    """Returns the inputs that a decorator was given, without other keyword arguments such as the context.
+    """Returns a decorator's inputs, without other keyword arguments such as the context.
 
-    Those on a GPU are copied to memory, where their rows are chosen.
+    Inputs on a GPU are copied to memory, where rows can be selected.
     """
     if args:
         raise PyTritonValidationError(

@@ -1,4 +1,4 @@
-"""The parameters of a function, compared with the inputs of the model that it is bound as."""
+"""Compares the parameters of a function with the inputs of its model."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from pytriton.proxy.worker.execution_mode import is_deferred
 
 LOGGER = logging.getLogger(__name__)
 
-# What a parameter for a list of requests is called; an input may have that name, too.
+# Usual names of a parameter for a list of requests; an input may have such a name, too.
 _LIST_NAMES = frozenset({"args", "batch", "data", "input", "inputs", "request", "requests", "samples"})
 
-_POSITION = re.compile(r"INPUT_\d+")  # the name of an input that has none
+_POSITION = re.compile(r"INPUT_\d+")  # the name of an input that was declared without one
 
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class _Decorated(NamedTuple):
-    """A function, and what the decorators of this package above it do.
+    """A function, and how the decorators of this package above it call it.
 
     Attributes:
         function: The function below all of them.
         joined_by: The decorator that passes it arrays by name; empty if it is called with a list of requests.
-        keywords: Keyword arguments that it gets besides the inputs.
+        keywords: Keyword arguments that it receives in addition to the inputs.
     """
 
     function: Any
@@ -41,11 +41,11 @@ class _Decorated(NamedTuple):
 
 
 def check_parameters(infer_func: InferFunc, spec: ModelSpec) -> None:
-    """Checks that an inference callable takes what it is called with, as far as its signature says.
+    """Checks that an inference callable accepts its arguments, as far as its signature shows.
 
     Args:
         infer_func: Any callable, decorated or not.
-        spec: The model that it is bound as.
+        spec: The model.
 
     Raises:
         PyTritonBadParameterError: Its parameters do not match the inputs, or ``@batch`` or ``@sample`` is missing.
@@ -55,7 +55,7 @@ def check_parameters(infer_func: InferFunc, spec: ModelSpec) -> None:
         return
     try:
         parameters = inspect.signature(decorated.function, follow_wrapped=False).parameters.values()
-    except (TypeError, ValueError):  # it is not written in Python
+    except (TypeError, ValueError):  # not written in Python
         return
     if decorated.joined_by:
         _check_arrays(decorated, list(parameters), spec)
@@ -64,7 +64,7 @@ def check_parameters(infer_func: InferFunc, spec: ModelSpec) -> None:
 
 
 def _undecorated(infer_func: InferFunc) -> _Decorated | None:
-    """Returns the function below the decorators; None if a user's own decorator or arguments come in between."""
+    """Returns the function below the decorators; None if a user's decorator or a partial comes in between."""
     function: Any = infer_func
     joined_by = ""
     keywords: set[str] = set()
@@ -90,7 +90,7 @@ def _undecorated(infer_func: InferFunc) -> _Decorated | None:
 
 
 def _stage_of(function: Any) -> Stage | None:
-    """Returns the decorator that a callable, or the function of a method, has at its top."""
+    """Returns the topmost decorator of a callable, or of the function of a method."""
     for candidate in (function, getattr(function, "_self_parent", None)):
         if issubclass(type(candidate), Stage):
             return candidate
@@ -129,7 +129,7 @@ def _check_arrays(decorated: _Decorated, parameters: list[inspect.Parameter], sp
         raise PyTritonBadParameterError(f"{where} takes {TRITON_CONTEXT_FIELD_NAME!r}; put @triton_context above it.")
     if TRITON_CONTEXT_FIELD_NAME in ignored:
         raise PyTritonBadParameterError(
-            f"{where} is called with {TRITON_CONTEXT_FIELD_NAME!r}, and has no such parameter; add it, or remove "
+            f"{where} is called with {TRITON_CONTEXT_FIELD_NAME!r}, but has no such parameter; add it, or remove "
             "@triton_context."
         )
     has = f"the inputs are {names_of(inputs)}" if inputs else "the model has no inputs"
@@ -180,7 +180,7 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 
 def _difference(unknown: Iterable[str], ignored: Iterable[str]) -> str:
-    parts = [f"{name!r} is no input" for name in unknown] + [f"{name!r} is no parameter" for name in ignored]
+    parts = [f"{name!r} is not an input" for name in unknown] + [f"{name!r} is not a parameter" for name in ignored]
     return ", and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
 
 

@@ -56,19 +56,19 @@ def batch(
 ) -> Any:
     """Calls the function once per batch, with each input as one array over all requests.
 
-    The function takes the inputs as keyword arguments, arrays whose first dimension is the batch, and returns the
+    The function receives the inputs as keyword arguments, arrays whose first dimension is the batch, and returns the
     outputs as a dictionary by name, or as a list or tuple in the order of the outputs; their first dimension is the
     batch, too. Inputs from the server are not copied. A generator yields such outputs any number of times, each time
-    one response per request.
+    with one response per request.
 
     Args:
         function: The function; ``@batch`` may be written with parentheses or without.
-        max_batch_size: Rows that a batch may have. This and the next are for models that are bound without a
+        max_batch_size: Maximum number of rows in a batch. This and the next are for models that are bound without a
             `ModelConfig`.
-        max_queue_delay_microseconds: How long a request may wait for others to make a batch with.
+        max_queue_delay_microseconds: How long a request may wait for others to join its batch.
 
     Raises:
-        PyTritonBadParameterError: When applied: a setting has an invalid value, or there is no function.
+        PyTritonBadParameterError: When applied: a setting has an invalid value, or the function is missing.
         PyTritonValidationError: The requests differ in inputs or shapes, or the outputs do not have the batch's rows.
             When applied: it is above a decorator that takes requests.
 
@@ -134,8 +134,8 @@ def sample(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs
     It is for models that do not batch. The function returns the outputs as a dictionary by name, or as a list or tuple
     in the order of the outputs. If the model batches, arrays keep their batch dimension. Coroutines work on all
     requests at the same time, and so do generators, each of which yields the responses to one request: asynchronous
-    ones as soon as they have one, plain ones in turns. One that fails only ends its own request, as does a function
-    that refuses it with `PyTritonInvalidRequestError`.
+    ones as soon as they have one, plain ones in turns. A failing one ends only its own request, as does a function that
+    refuses it with `PyTritonInvalidRequestError`.
 
     Raises:
         PyTritonValidationError: When applied: it is above a decorator that takes requests.
@@ -168,8 +168,7 @@ def group_by_keys(wrapped: InferFunc, instance: object, args: Arguments, kwargs:
     """Calls the function once for each group of requests with the same set of inputs.
 
     Goes above ``@batch`` if inputs are optional, because ``@batch`` joins only requests with the same inputs.
-    Generators of several groups run side by side, as under `sample`; one that fails only ends the requests of its
-    group.
+    Generators of several groups run side by side, as with `sample`; a failing one ends only the requests of its group.
 
     Raises:
         PyTritonValidationError: The function does not return one response per request. When applied: it is above a
@@ -234,7 +233,7 @@ def fill_optionals(**defaults: Any) -> Decorator:
 
     Args:
         defaults: The value of one sample for each input, without the batch dimension: an array of the input's dtype, or
-            anything that NumPy converts to such an array. Strings and bytes are passed as they come from clients:
+            anything that NumPy converts to such an array. Strings and bytes are passed as they arrive from clients:
             ``bytes`` in an array of dtype ``object``.
 
     Raises:
@@ -280,7 +279,7 @@ def fill_optionals(**defaults: Any) -> Decorator:
 
 
 def _filled(request: Mapping[str, Any], defaults: dict[str, Array], batching: bool) -> Mapping[str, Any]:
-    """Returns the request with defaults for the inputs that it lacks."""
+    """Returns the request with defaults for its missing inputs."""
     missing = {name: default for name, default in defaults.items() if name not in request}
     if not missing:
         return request
@@ -298,7 +297,7 @@ def _as_default(name: str, value: Any) -> Array:
         array = np.asarray(value)
         if array.dtype.kind not in BYTES_KINDS:
             return array
-        # Not through NumPy's dtype for bytes, which strips trailing zeros.
+        # Not with NumPy's dtype for bytes, which strips trailing zeros.
         objects = array.astype(object) if isinstance(value, np.ndarray) else np.asarray(value, dtype=object)
     except ValueError as error:
         raise PyTritonBadParameterError(

@@ -1,4 +1,4 @@
-"""Several streams side by side, for the requests of one batch, as ``@sample`` and the grouping decorators need.
+"""Runs several streams side by side for the requests of one batch, for ``@sample`` and the grouping decorators.
 
 A step has one item per request, or None; ``docs/decorators.md`` describes the items.
 """
@@ -20,17 +20,18 @@ from pytriton.proxy.types import Request, Response
 LOGGER = logging.getLogger(__name__)
 
 _Items = dict[int, Any]
-"""Items by their place in a step."""
+"""Items by their position in a step."""
 
 
 class SubStream:
     """One of several streams, for some of the requests.
 
     Args:
-        stream: A generator or an asynchronous one.
+        stream: A plain or asynchronous generator.
         call: Its requests.
-        places: The place of each request in a step; None for a request without a place.
-        take: Converts what the stream yields to a list with one item per request; raises the error of these requests.
+        places: The position of each request in a step; None for a request without one.
+        take: Converts what the stream yields to a list with one item per request, or raises an error for these
+            requests.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class SubStream:
         return dict.fromkeys(self._places.values(), error)
 
     def stop(self) -> None:
-        """Marks that none of its requests is open any more."""
+        """Marks all of its requests as closed."""
         self.stopped = True
         self.wanted.clear()
 
@@ -92,14 +93,14 @@ class SubStream:
                 task.cancel()
 
         def from_any_thread(offset: int) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is closed, and so is the stream
+            with contextlib.suppress(RuntimeError):  # the loop, and with it the stream, is closed
                 loop.call_soon_threadsafe(cancelled, offset)
 
         return [request._on_cancel(functools.partial(from_any_thread, offset)) for offset, request in self._watched]
 
     def _cancelled(self, offset: int) -> bool:
-        """Returns whether the stream has to stop."""
-        if not self.wanted:  # it has ended, and may be running its clean-up
+        """Notes that a request is cancelled; returns whether the stream must stop."""
+        if not self.wanted:  # it has ended, and may be cleaning up
             return False
         self.wanted.discard(offset)
         if self.wanted:
@@ -111,11 +112,11 @@ class SubStream:
 def interleave(sub_streams: list[SubStream], size: int, form: Callable[[list[Any]], Any] = list) -> Stream:
     """Creates a generator whose steps combine what several streams yield.
 
-    A step of plain generators has the next item of each. Asynchronous ones run at the same time, at most one item
-    ahead, and a step has the items that are ready. An error ends only the requests of its stream.
+    A step of plain generators contains the next item of each. Asynchronous ones run concurrently, at most one item
+    ahead, and a step contains the items that are ready. An error ends only the requests of its stream.
 
     Args:
-        sub_streams: The streams, all of one kind.
+        sub_streams: The streams, all of the same kind.
         size: Number of requests.
         form: Applied to each step.
 
@@ -223,10 +224,10 @@ class _StepBuffer:
         self._changed.set()
 
     async def take(self) -> _Items:
-        """Waits for items and returns them; returns nothing once all streams have ended.
+        """Waits for items and returns them; returns an empty dictionary once all streams have ended.
 
         Raises:
-            BaseException: The failure, once everything is taken.
+            BaseException: The failure, once all items are taken.
         """
         while not self._items and self.failure is None and self.running:
             self._changed.clear()
@@ -285,7 +286,7 @@ async def _finish(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def _is_of_everyone(error: BaseException) -> bool:
-    """Returns whether an error ends the other streams, too, because the model or the program ends."""
+    """Returns whether an error ends the other streams, too, because it ends the model or the program."""
     if isinstance(error, PyTritonUnrecoverableError):
         return True
     return not isinstance(error, Exception | asyncio.CancelledError)

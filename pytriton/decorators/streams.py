@@ -17,7 +17,7 @@ Stream = Iterator[Any] | AsyncIterator[Any]
 
 
 def is_stream(value: Any) -> bool:
-    """Returns whether a call returned a generator, or what a user's own decorator made of one."""
+    """Returns whether a call returned a generator, possibly wrapped by a user's decorator."""
     return isinstance(value, Iterator | AsyncIterator)
 
 
@@ -31,14 +31,14 @@ def _is_any(kind: Callable[[Any], bool], function: Any) -> bool:
 
 
 def failing_like(function: Any, error: BaseException) -> Stream | None:
-    """Returns a stream that fails, in place of the one that a function could not create; None if it creates none."""
+    """Returns a failing stream, for a function that could not create its own; None if it creates none."""
     if _is_any(inspect.isasyncgenfunction, function):
         return _fail_async(error)
     return _fail(error) if _is_any(inspect.isgeneratorfunction, function) else None
 
 
 def failing_beside(stream: Stream, error: BaseException) -> Stream:
-    """Returns a stream that fails, of the same kind as another one."""
+    """Returns a failing stream of the same kind as another one."""
     return _fail_async(error) if isinstance(stream, AsyncIterator) else _fail(error)
 
 
@@ -69,14 +69,14 @@ class CallScope:
         try:
             CALL_FRAME.reset(self._token)
         except ValueError:
-            return  # dropped in the middle of a step: it ends in another context, in which there is nothing to reset
+            return  # dropped during a step: it ends in another context, where there is nothing to reset
 
 
 def map_stream(stream: Any, call: CallFrame, change: Callable[[Any], Any]) -> Stream:
     """Returns a generator of the same kind that transforms what the stream yields, and closes the stream with itself.
 
     Args:
-        stream: A generator or an asynchronous one.
+        stream: A plain or asynchronous generator.
         call: The requests that `triton_context` finds while the stream runs.
         change: Applied to each step.
     """
@@ -115,7 +115,7 @@ async def _map_async(
 
 def close(stream: Any) -> None:
     """Closes a stream that is not asynchronous."""
-    if hasattr(stream, "close"):  # a generator; other iterators cannot be closed
+    if hasattr(stream, "close"):  # other iterators than generators cannot be closed
         stream.close()
 
 
@@ -126,14 +126,14 @@ async def aclose(stream: Any) -> None:
 
 
 class RequestItems:
-    """A step with items for some of a batch's requests, passed from ``@group_by_values`` to ``@batch``."""
+    """A step with items for some requests of a batch, passed from ``@group_by_values`` to ``@batch``."""
 
     def __init__(self, items: list[Any]) -> None:
         self.of_requests = items
 
     def _refuse(self, *_: object) -> NoReturn:
         raise PyTritonValidationError(
-            "above @group_by_values around a generator, a step has the outputs of some groups only, which go straight "
+            "above @group_by_values around a generator, a step has the outputs of some groups only, which go directly "
             "to @batch: put your own decorator below @group_by_values"
         )
 
@@ -144,7 +144,7 @@ def items_of(outputs: Any, rows: list[int]) -> list[Any]:
     """Splits the outputs of a step into one item per request.
 
     Args:
-        outputs: What a function below ``@batch`` yielded.
+        outputs: A value that a function below ``@batch`` yielded.
         rows: Number of rows of each request.
 
     Raises:

@@ -38,9 +38,9 @@ class Renaming:
 
 
 MISTAKES = {
-    "a parameter that is no input": (
+    "a parameter that is not an input": (
         {"infer_func": batch(rename)},
-        "rename() below @batch takes 'z', and the inputs are 'x': 'z' is no input, and 'x' is no parameter. Name",
+        "rename() below @batch takes 'z', and the inputs are 'x': 'z' is not an input, and 'x' is not a parameter.",
     ),
     "the same below @sample": (
         {"infer_func": sample(rename)},
@@ -53,10 +53,10 @@ MISTAKES = {
     "one instance of several": ({"infer_func": [batch(double), batch(rename)]}, "rename() below @batch takes 'z'"),
     "a context that nobody takes": (
         {"infer_func": triton_context(batch(double))},
-        "double() below @batch is called with 'triton_context', and has no such parameter",
+        "double() below @batch is called with 'triton_context', but has no such parameter",
     ),
-    "an input that is no list": ({"inputs": X}, "inputs is a Tensor, not a list; write inputs=[Tensor(...)]."),
-    "an output that is no list": ({"outputs": Y}, "outputs is a Tensor, not a list; write outputs=[Tensor(...)]."),
+    "an input that is not a list": ({"inputs": X}, "inputs is a Tensor, not a list; write inputs=[Tensor(...)]."),
+    "an output that is not a list": ({"outputs": Y}, "outputs is a Tensor, not a list; write outputs=[Tensor(...)]."),
     "a number of outputs": ({"outputs": 1}, "outputs is 1, not a list; write outputs=[Tensor(...)]."),
     "a dictionary of inputs": ({"inputs": {"x": X}}, "inputs is {'x': Tensor("),
     "a name of outputs": ({"outputs": "y"}, "outputs is 'y', not a list; write outputs=[Tensor(...)]."),
@@ -96,14 +96,14 @@ MISTAKES = {
     ),
     "inputs without a name": (
         {"inputs": [Tensor((-1,), np.float32)]},
-        "'INPUT_1' is no parameter. Name the inputs like the parameters, Tensor(name='x', ...), or take",
+        "'INPUT_1' is not a parameter. Name the inputs like the parameters, Tensor(name='x', ...), or take",
     ),
     "settings in a dictionary": (
         {"config": {"max_batch_size": 8}},
         "config is {'max_batch_size': 8}; use ModelConfig(max_batch_size=...).",
     ),
     "strictness as text": ({"strict": "no"}, "strict is 'no'; use True or False."),
-    "a key of @group_by_values that is no input": (
+    "a key of @group_by_values that is not an input": (
         {"infer_func": batch(group_by_values("X")(lambda **inputs: inputs))},
         "@group_by_values has 'X', and the inputs are 'x'; use names of inputs, or add an input.",
     ),

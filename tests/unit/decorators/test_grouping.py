@@ -175,7 +175,7 @@ BAD_GROUPS = {
         r"shapes \[\(1, 1\), \(2, 2\)\].*ConstantPadder",
     ),
     "outputs with other rows": (lambda k: {"y": k[:0]}, "1 rows, whose output 'y' is an array of shape .0, 1."),
-    "outputs that are no arrays": (lambda k: {"y": None}, "output 'y' is None: return an array"),
+    "outputs that are not arrays": (lambda k: {"y": None}, "output 'y' is None: return an array"),
     "other outputs": (lambda k: {str(k[0, 0]): k}, "2 calls, whose outputs are '1' and '2': return the same"),
     "no outputs": (lambda k: None, "returned None: return a dictionary"),
     "an array": (lambda k: k, "returned an array of shape .*: return a dictionary"),

@@ -1,4 +1,4 @@
-"""Mistakes in how decorators are written are found when they are applied, and keys that are no inputs at bind."""
+"""Mistakes in how decorators are written are found when they are applied, and keys that are not inputs at bind."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def own(function):
 NO_FUNCTION = {
     "a size for @batch": (
         lambda: batch(8),
-        "@batch was given 8, which is not a function; put it above one, and write its settings by name, as in "
+        "@batch was given 8, which is not a function; put it above one, and pass its settings by name, as in "
         "@batch(max_batch_size=8).",
     ),
-    "@sample": (lambda: sample("x"), "@sample was given 'x', which is not a function; put it above one, and write"),
+    "@sample": (lambda: sample("x"), "@sample was given 'x', which is not a function; put it above one, and pass"),
     "@pad_batch": (lambda: pad_batch(8), "@pad_batch was given 8, which is not a function; put it above one."),
     "@group_by_keys": (lambda: group_by_keys("x"), "@group_by_keys was given 'x', which is not a function; put it"),
     "@triton_context": (lambda: triton_context(1), "@triton_context was given 1, which is not a function; put it"),

@@ -169,7 +169,7 @@ class WrongMethod:
     def __call__(self, a, c): ...
 
 
-SIDES = "takes 'a', 'c', and the inputs are 'a', 'b': 'c' is no input, and 'b' is no parameter."
+SIDES = "takes 'a', 'c', and the inputs are 'a', 'b': 'c' is not an input, and 'b' is not a parameter."
 WRONG = {
     "another name": (batch(lambda a, c: None), SIDES),
     "below @sample": (sample(lambda a, c: None), SIDES),
@@ -182,17 +182,17 @@ WRONG = {
     ),
     "a partial": (
         batch(functools.partial(lambda a, c, scale: None, scale=1)),
-        "takes 'a', 'c', 'scale', and the inputs are 'a', 'b': 'c' is no input, and 'b' is no parameter.",
+        "takes 'a', 'c', 'scale', and the inputs are 'a', 'b': 'c' is not an input, and 'b' is not a parameter.",
     ),
-    "one too few": (batch(lambda a: None), "takes 'a', and the inputs are 'a', 'b': 'b' is no parameter."),
+    "one too few": (batch(lambda a: None), "takes 'a', and the inputs are 'a', 'b': 'b' is not a parameter."),
     "one too many": (
         batch(lambda a, b, c: None),
-        "takes 'a', 'b', 'c', and the inputs are 'a', 'b': 'c' is no input. Name the parameters like the inputs, or "
-        "take the inputs as **inputs.",
+        "takes 'a', 'b', 'c', and the inputs are 'a', 'b': 'c' is not an input. Name the parameters like the inputs, "
+        "or take the inputs as **inputs.",
     ),
     "none": (
         batch(lambda: None),
-        "takes no parameters, and the inputs are 'a', 'b': 'a' is no parameter, and 'b' is no param",
+        "takes no parameters, and the inputs are 'a', 'b': 'a' is not a parameter, and 'b' is not a param",
     ),
     "the method of a class": (
         WrongMethod.add,
@@ -201,12 +201,12 @@ WRONG = {
     ),
     "more than the rest": (
         batch(lambda c, **rest: None),
-        "takes 'c', and the inputs are 'a', 'b': 'c' is no input.",
+        "takes 'c', and the inputs are 'a', 'b': 'c' is not an input.",
     ),
     "by position": (batch(lambda a, b, /: None), "takes 'a', 'b' by position only, and inputs are passed by name"),
     "requests": (
         batch(lambda requests: None),
-        "takes 'requests', and the inputs are 'a', 'b': 'requests' is no input, 'a' is no parameter, and 'b' is no",
+        "takes 'requests', and the inputs are 'a', 'b': 'requests' is not an input, 'a' is not a parameter, and 'b' is",
     ),
     "a context that nobody passes": (
         batch(lambda a, b, triton_context: None),
@@ -214,11 +214,11 @@ WRONG = {
     ),
     "a context that nobody takes": (
         batch(triton_context(add)),
-        "add() below @batch is called with 'triton_context', and has no such parameter; add it, or remove @tri",
+        "add() below @batch is called with 'triton_context', but has no such parameter; add it, or remove @tri",
     ),
     "a keyword that nobody takes": (
         functools.partial(batch(add), scale=2),
-        "takes 'a', 'b', and the inputs are 'a', 'b': 'scale' is no parameter.",
+        "takes 'a', 'b', and the inputs are 'a', 'b': 'scale' is not a parameter.",
     ),
 }
 
@@ -265,5 +265,5 @@ def test_a_function_without_batch_or_sample(kind):
 
 def test_a_model_without_inputs():
     check_parameters(batch(lambda: None), model())
-    with pytest.raises(PyTritonBadParameterError, match="takes 'a', and the model has no inputs: 'a' is no input"):
+    with pytest.raises(PyTritonBadParameterError, match="takes 'a', and the model has no inputs: 'a' is not an input"):
         check_parameters(batch(lambda a: None), model())

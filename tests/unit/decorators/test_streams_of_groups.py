@@ -180,10 +180,10 @@ def test_a_padding_function_is_refused_around_a_generator(kind):
     class Model:
         __call__ = kind(generate)
 
-    with pytest.raises(PyTritonBadParameterError, match=r"group_by_values\('k'\) has a pad_fn, .*: leave pad_fn out"):
+    with pytest.raises(PyTritonBadParameterError, match=r"group_by_values\('k'\) has a pad_fn, .*: omit pad_fn"):
         group_by_values("k", pad_fn=ConstantPadder())(kind(generate))
     hidden = batch(group_by_values("k", pad_fn=ConstantPadder())(lambda x, k: kind(generate)(x, k)))
-    with pytest.raises(PyTritonBadParameterError, match="leave pad_fn out"):
+    with pytest.raises(PyTritonBadParameterError, match="omit pad_fn"):
         steps_of(hidden(requests_with_k(1, 2)))
 
 
@@ -191,7 +191,7 @@ def test_a_padding_function_is_refused_around_a_generator(kind):
 def test_groups_of_values_need_to_know_their_requests(kind):
     grouped = group_by_values("k")(kind(lambda x, k: (yield [x])))
 
-    with pytest.raises(PyTritonValidationError, match="made 2 generators, and does not know which requests they are f"):
+    with pytest.raises(PyTritonValidationError, match="made 2 generators, but does not know which requests they s"):
         grouped(x=column(1, 2), k=column(1, 2))
 
 
