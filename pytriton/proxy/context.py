@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Requests = Sequence[Mapping[str, Any]]
 
 CallFrame = tuple[Requests, Optional[Sequence[int]]]
-"""The requests of a call, and the number of rows of each if it is known already."""
+"""The requests of a call, and the number of rows of each if that is known."""
 
 MODEL: ContextVar[ModelSpec] = ContextVar("pytriton_model")
 """The model whose inference callable a worker is calling."""

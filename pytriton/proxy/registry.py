@@ -1,7 +1,7 @@
 """The registry, where model instances look up their workers.
 
 Its client is ``backend/model_instance/registry_client.h``. An instance sends a request over ZeroMQ, then connects to
-the worker's socket with the ticket that it got.
+the worker's socket with the ticket from the reply.
 
 Request (REQ): ``pytriton``, the protocol's version as text, a RegistrationMessage.
 Reply (REP): ``admitted``, an AdmissionMessage and, if the worker has its own process, the number of its restarts as
@@ -43,9 +43,9 @@ class AdmissionStatus(NamedTuple):
 
     Attributes:
         admission: Where the instance is to connect; None if it is not admitted.
-        restarts: How often the process was restarted.
+        restarts: Number of restarts of the process.
         reason: Why there is no admission.
-        waiting: Whether there may be an admission soon.
+        waiting: Whether an admission may be possible soon.
     """
 
     admission: AdmissionMessage | None
@@ -84,7 +84,7 @@ class Registry:
         """The ZeroMQ endpoint for model instances."""
         self._listener = WorkerListener(folder / "workers")
         self.services = ServiceListener(folder / "controller")
-        """Listens for the server's connection that becomes the controller's own service channel."""
+        """Listens for the server's connection, which becomes the controller's own service channel."""
         self._context = zmq.Context()
         self._requests = self._context.socket(zmq.REP)
         self._requests.linger = 0
@@ -99,7 +99,7 @@ class Registry:
 
         Args:
             binding: The key that instances look up.
-            workers: One per inference callable; at least one. The model's first instance gets the first, and so on.
+            workers: One per inference callable, at least one. The model's first instance gets the first, and so on.
 
         Raises:
             PyTritonRuntimeError: No instance would find the registry, which is closed, or whose folder was deleted.
@@ -109,7 +109,7 @@ class Registry:
         if not self.folder.exists():
             raise PyTritonRuntimeError(
                 f"The folder {str(self.folder)!r} has been deleted while the server used it, and no model can be "
-                "loaded any more. Start the program again, with a folder that nobody cleans up as workspace= or as the "
+                "loaded any more. Restart the program, with a folder that is not cleaned up as workspace= or as the "
                 "environment variable PYTRITON_HOME."
             )
         with self._lock:
@@ -124,7 +124,7 @@ class Registry:
     def close(self) -> None:
         """Closes the sockets and stops the thread."""
         self._is_closed = True
-        self._stop.shutdown(socket.SHUT_RDWR)  # close() alone goes unnoticed while a fork holds the socket, too
+        self._stop.shutdown(socket.SHUT_RDWR)  # close() alone goes unnoticed while a fork holds the socket
         self._stop.close()
         self._thread.join()
 
@@ -140,7 +140,7 @@ class Registry:
                 if self._stopped.fileno() in ready:
                     return
                 if self._requests in ready:
-                    with contextlib.suppress(zmq.Again):  # its sender has left meanwhile, and took it along
+                    with contextlib.suppress(zmq.Again):  # its sender has disconnected meanwhile
                         request = self._requests.recv_multipart(zmq.NOBLOCK)
                         self._requests.send_multipart(self._respond(request))
                 if self._listener.fileno() in ready:

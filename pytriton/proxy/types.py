@@ -1,4 +1,4 @@
-"""Requests and responses, as inference callables take and return them."""
+"""Requests and responses, the arguments and results of inference callables."""
 
 from __future__ import annotations
 
@@ -96,9 +96,9 @@ class Request(_NamedArrays):
             yield child
 
     def is_cancelled(self) -> bool:
-        """Returns whether the client has cancelled or gone away, or the request's timeout has passed.
+        """Returns whether the client has cancelled or disconnected, or the request's timeout has passed.
 
-        It is cheap enough for every iteration of a loop. A request that does not come from the server is never
+        It is cheap enough to call in every iteration of a loop. A request that does not come from the server is never
         cancelled.
 
         Examples:
@@ -108,7 +108,7 @@ class Request(_NamedArrays):
         return False
 
     def _on_cancel(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls ``callback`` once when the request is cancelled, at once if it already is, from any thread.
+        """Calls ``callback`` once when the request is cancelled, immediately if it already is, from any thread.
 
         Returns:
             A function that unregisters the callback.
@@ -124,13 +124,13 @@ class Response(_NamedArrays):
 
     Args:
         data: The outputs.
-        final: See below.
-        parameters: See below.
+        final: See the attribute.
+        parameters: See the attribute.
 
     Attributes:
         data: Output arrays by name. If the model batches, their first dimension is the request's batch size.
         final: Whether this is the request's last response. With it, a generator that serves several requests at a time
-            ends one of them and goes on with the others. Without data, it only ends the request.
+            ends one of them and continues with the others. Without data, it only ends the request.
         parameters: Response parameters, or None: strings, integers, booleans and floats by name.
 
     Examples:
@@ -155,11 +155,11 @@ Requests = list[Request]
 Responses = list[Response]
 """The responses to them."""
 ResponsesOrError = Union[Responses, Exception]
-"""The responses, or why there are none."""
+"""The responses, or the error that replaces them."""
 ResponsesNoneOrError = Union[Responses, Exception, None]
 """The same, or None at the end of a stream."""
 Scope = dict[str, Any]
-"""Names, and what they stand for."""
+"""Inputs or other values by name."""
 
 
 def described(value: object) -> str:

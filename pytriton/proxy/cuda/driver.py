@@ -1,7 +1,7 @@
-"""NVIDIA's driver, as far as workers need it. Twin of ``backend/cuda/driver.h``.
+"""The part of NVIDIA's driver that workers use. Counterpart of ``backend/cuda/driver.h``.
 
-It is opened when it is first used, so that nothing depends on it. Libraries such as PyTorch use the same driver, and
-the same context of each GPU, its primary one; so memory and pointers are theirs, too.
+It is opened on first use, so that it is not required. Libraries such as PyTorch use the same driver and the same
+(primary) context of each GPU, so memory and pointers can be shared with them.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pytriton.exceptions import PyTritonRuntimeError
 
 _LIBRARY = "libcuda.so.1"
 _SUCCESS = 0
-_DEFAULT_STREAM = 1  # the legacy one, on which PyTorch runs unless it is told otherwise
+_DEFAULT_STREAM = 1  # the legacy stream, PyTorch's default
 _OPEN_LAZILY = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag
 _PORTABLE = 1  # CU_MEMHOSTREGISTER_PORTABLE: page-locked for all GPUs
 
-_HANDLE_SIZE = 64  # bytes of what another process opens memory with
-_ID_SIZE = 16  # bytes of what identifies a GPU in all processes, which number those that they see
+_HANDLE_SIZE = 64  # bytes of the handle with which another process opens memory
+_ID_SIZE = 16  # bytes of a GPU's id, which is the same in all processes, unlike its number
 
 
 class _Handle(ctypes.Structure):  # passed by value
@@ -32,7 +32,7 @@ class _Handle(ctypes.Structure):  # passed by value
 _Address = ctypes.c_uint64
 _Stream = ctypes.c_void_p
 _Context = ctypes.c_void_p
-# The suffixes are those that the driver's header gives to the names.
+# The driver's header adds these suffixes to the names.
 _ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "cuInit": (ctypes.c_uint,),
     "cuDeviceGet": (ctypes.POINTER(ctypes.c_int), ctypes.c_int),
@@ -56,18 +56,18 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
 
 
 class CudaError(PyTritonRuntimeError):
-    """The driver of a GPU refused something."""
+    """The driver of a GPU reported an error."""
 
 
 def used_device() -> int | None:
-    """Returns the number of a GPU that this process uses already; None if it uses none."""
+    """Returns the number of a GPU that this process already uses; None if it uses none."""
     return next(iter(_used_devices()), None)
 
 
 def _used_devices() -> list[int]:
     used = []
     with contextlib.suppress(OSError, CudaError):
-        # This check neither opens nor initializes the driver: that would break CUDA in forks.
+        # This check neither opens nor initializes the driver, which would break CUDA in forks.
         if not _library.cache_info().currsize:
             ctypes.CDLL(_LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
         driver = _library()
@@ -93,7 +93,7 @@ def id_of(device: int) -> bytes:
 
 
 def visible_gpus() -> list[bytes]:
-    """Returns the ids of the GPUs that this process sees, the one that it uses first."""
+    """Returns the ids of the GPUs that are visible to this process, the one in use first."""
     with contextlib.suppress(CudaError):
         devices, used = _devices(_driver()), used_device() or 0
         return [id_of(device) for device in sorted(devices, key=lambda device: device != used)]
@@ -102,10 +102,10 @@ def visible_gpus() -> list[bytes]:
 
 @functools.cache
 def device_of(gpu: bytes) -> int:
-    """Returns the number of the GPU that has an id.
+    """Returns the number of the GPU with an id.
 
     Raises:
-        CudaError: This process does not see it.
+        CudaError: It is not visible to this process.
     """
     for device in _devices(_driver()):
         if id_of(device) == gpu:
@@ -129,9 +129,9 @@ def context(device: int) -> Iterator[None]:
 
 
 def start_copy(target: int, source: int, size: int) -> None:
-    """Starts a copy between any two of the computer's memory and the memory of GPUs, in a `context`.
+    """Starts a copy between host memory and memory of GPUs, in any direction, in a `context`.
 
-    It comes behind what PyTorch's default stream has to do, and in front of what comes later.
+    It is ordered after the pending work of PyTorch's default stream, and before later work.
     """
     if size:
         _driver().cuMemcpyAsync(target, source, size, _DEFAULT_STREAM)
@@ -156,10 +156,10 @@ def finish_all() -> None:
 
 
 def lock_pages(address: int, size: int) -> None:
-    """Page-locks memory, which GPUs read and write several times as fast as other memory.
+    """Page-locks memory, which GPUs access several times faster than other memory.
 
     Raises:
-        CudaError: The driver cannot.
+        CudaError: The driver refused.
     """
     with context(used_device() or 0):
         _driver().cuMemHostRegister_v2(address, size, _PORTABLE)
@@ -176,13 +176,13 @@ class Memory:
 
     Attributes:
         device: The GPU.
-        size: Bytes.
-        address: Where it lies.
-        handle: What another process opens it with.
+        size: Size in bytes.
+        address: Its address.
+        handle: The handle with which another process opens it.
         gpu: The id of the GPU.
 
     Raises:
-        CudaError: There is too little, or it cannot be shared.
+        CudaError: There is too little memory, or it cannot be shared.
     """
 
     def __init__(self, size: int, device: int) -> None:
@@ -207,7 +207,7 @@ class PeerMemory:
     """Memory of a GPU that another process has allocated.
 
     Attributes:
-        address: Where it lies here.
+        address: Its address in this process.
         device: The GPU.
 
     Raises:
@@ -262,7 +262,7 @@ _is_in_fork = False
 
 
 def _forget_in_fork() -> None:
-    """Forgets the parent's GPU memory and contexts, which stay the parent's."""
+    """Forgets GPU memory and contexts, which belong to the parent process."""
     global _is_in_fork
     _is_in_fork = _is_in_fork or _driver.cache_info().currsize > 0
     _driver.cache_clear()

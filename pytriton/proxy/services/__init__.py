@@ -1,1 +1,1 @@
-"""The service channel, on which a worker sends requests to the server. Twin of ``backend/services``."""
+"""The service channel, on which a worker sends requests to the server. Counterpart of ``backend/services``."""

@@ -1,7 +1,7 @@
 """The worker's client of the server: inference by other models, logging, metrics, model control.
 
-Each model instance has its own service channel beside the channel for its batches: a socket, and an arena for each
-direction. `current_client` returns the client of the call in progress.
+Each model instance has its own service channel in addition to the channel for its batches: a socket, and an arena for
+each direction. `current_client` returns the client of the call in progress.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 SERVICE_FD = 4
 """The file descriptor of a worker process's service channel, if it has one."""
 
-_RAW_CODE = 2  # the code of bytes that are laid out already
+_RAW_CODE = 2  # the code of bytes that are already in Triton's layout
 _FOR_SEVERAL = "stream() or astream()"
 
 
@@ -74,7 +74,7 @@ def use_process_channel(fd: int) -> None:
 
 
 def process_client() -> ServerClient | None:
-    """Returns the client that the process has had since its start, or None."""
+    """Returns the client that the process has had since it started, or None."""
     return _process_client
 
 
@@ -103,7 +103,7 @@ class ServerClient:
 
     Args:
         fd: The socket, which the client then owns.
-        of_instance: Whether it belongs to a model instance, whose threads outside of calls may then use it.
+        of_instance: Whether it belongs to a model instance: then it may be used outside of calls, too.
     """
 
     def __init__(self, fd: int, *, of_instance: bool = True) -> None:
@@ -124,11 +124,11 @@ class ServerClient:
             timeout_s: How long to wait. After that the request is cancelled, and the reply has an error.
 
         Returns:
-            The response. Errors of the server, such as an unknown model, are in its ``error``, and so is a decoupled
-            model's sending no response or several.
+            The response. Its ``error`` holds errors of the server, such as an unknown model, and that a decoupled model
+            sent no response or several.
 
         Raises:
-            PyTritonInvalidOperationError: The server has gone, or this is a fork of the process that had the channel.
+            PyTritonInvalidOperationError: The server has exited, or this is a fork of the process that had the channel.
             PyTritonBadParameterError: An input is not an array, or has a dtype that Triton lacks.
             ArenaError: There is no room for the inputs.
         """
@@ -173,8 +173,8 @@ class ServerClient:
 
         Args:
             name: The model's name.
-            config: The configuration as JSON, in place of the repository's.
-            files: The contents of the model's folder by relative path (``"1/model.py"``), in place of the repository's.
+            config: The configuration as JSON, instead of the repository's.
+            files: The contents of the model's folder by relative path (``"1/model.py"``), instead of the repository's.
 
         Raises:
             PyTritonInferenceError: The server could not load the model.
@@ -262,28 +262,28 @@ class ServerClient:
         return float_of(self._metric(MetricMessage(MetricOperation.VALUE, metric)))
 
     def update_metrics(self, updates: Sequence[MetricUpdate]) -> None:
-        """Changes many metrics, in one message. Does not wait.
+        """Changes many metrics in one message. Does not wait.
 
         Raises:
-            PyTritonInvalidOperationError: The server has gone.
+            PyTritonInvalidOperationError: The server has exited.
         """
         message = MetricMessage(MetricOperation.UPDATE, updates=updates)
         head = encode_metric(message).to_bytes()
         self._dispatcher.submit(ServiceNotification.METRIC, head, Layout(), replies=False)
 
     def delete_metric(self, metric: int) -> None:
-        """Releases a metric, which is deleted with its last user. Does not wait, and cannot fail."""
+        """Releases a metric, which is deleted with its last user. Does not wait, and does not fail."""
         self._tell(MetricMessage(MetricOperation.DELETE, metric))
 
     def delete_metric_family(self, family: int) -> None:
-        """Releases a family, which its metrics keep alive. Does not wait, and cannot fail."""
+        """Releases a family, which its metrics keep alive. Does not wait, and does not fail."""
         self._tell(MetricMessage(MetricOperation.DELETE_FAMILY, family))
 
     def trim(self, before: float) -> bool:
-        """Returns memory to the system that has been free since ``before``, a ``time.monotonic()``.
+        """Returns memory to the system if it has been free since ``before``, a ``time.monotonic()``.
 
         Returns:
-            Whether nothing is left to do until the next call.
+            Whether there is nothing left to do until the next call.
         """
         return self._dispatcher.trim(before)
 
@@ -292,7 +292,7 @@ class ServerClient:
         return self._dispatcher.in_use()
 
     def close(self) -> None:
-        """Closes the channel: pending calls are cancelled, and their waiters get an error."""
+        """Closes the channel: pending calls are cancelled, and fail."""
         _open.discard(self)
         self._dispatcher.close()
 
@@ -344,7 +344,7 @@ class ServerClient:
 def only_reply(stream: ReplyStream, call: InferenceCall, for_several: str = _FOR_SEVERAL) -> InferenceReply:
     """Waits for the only response of a stream; see `ServerClient.infer`.
 
-    If there are several, the error names what is for them: ``for_several``.
+    If there are several, the error recommends ``for_several``.
     """
     try:
         first = next(stream, None)
@@ -403,5 +403,5 @@ def _lay_out(name: str, value: Array | ServiceTensor, layout: Layout) -> Inferen
 
 
 def _serialized(array: Array) -> Array:
-    """Encodes an array of bytes or strings in Triton's layout: each element behind its length."""
+    """Encodes an array of bytes or strings in Triton's layout: each element after its length."""
     return np.frombuffer(encode_elements(as_bytes(array).ravel().tolist()), np.uint8)

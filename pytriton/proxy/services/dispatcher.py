@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 
-_LINGER_S = 0.5  # in which a loop goes on reading
-_FEW = 3  # calls that are in flight; with more of them, those of an event loop are sent together
+_LINGER_S = 0.5  # for which a loop keeps reading
+_FEW = 3  # calls in flight, above which an event loop's calls are sent together
 
 
 class ReplyDispatcher:
-    """Sends calls over a service channel, and hands each its replies.
+    """Sends calls over a service channel, and distributes the replies.
 
     Args:
         connected: The socket.
@@ -44,14 +44,14 @@ class ReplyDispatcher:
     def __init__(self, connected: socket.socket) -> None:
         """Creates a dispatcher; the first call opens the channel."""
         self._channel = ServiceChannel(connected)
-        self._lock = threading.Lock()  # of all below
+        self._lock = threading.Lock()  # guards all below
         self._last = 0
-        self._held: list[bytes] = []  # notifications of tasks, which are sent together
-        self._sending_loop: asyncio.AbstractEventLoop | None = None  # which sends them
+        self._held: list[bytes] = []  # notifications of tasks, to send together
+        self._sending_loop: asyncio.AbstractEventLoop | None = None  # the loop that sends them
         self._pending: dict[int, PendingCall] = {}
-        self._traced: dict[int, RequestSpan] = {}  # whose activities are awaited, also behind the final reply
-        self._queue: collections.deque[PendingCall] = collections.deque()  # threads that wait for another that reads
-        self._loops: dict[asyncio.AbstractEventLoop, int] = {}  # and how many wait there
+        self._traced: dict[int, RequestSpan] = {}  # calls whose activities are awaited, even after the final reply
+        self._queue: collections.deque[PendingCall] = collections.deque()  # followers
+        self._loops: dict[asyncio.AbstractEventLoop, int] = {}  # and the number of calls that wait in each
         self._is_read = False
         self._closed = False
 
@@ -64,7 +64,7 @@ class ReplyDispatcher:
         """Returns the memory of GPUs for inputs of calls.
 
         Raises:
-            PyTritonInvalidOperationError: The server is gone.
+            PyTritonInvalidOperationError: The server has exited.
         """
         return self._channel.open().devices
 
@@ -89,7 +89,7 @@ class ReplyDispatcher:
             span: The call's span, if it is traced.
 
         Raises:
-            PyTritonInvalidOperationError: The server is gone, or this is a fork of the process that had the channel.
+            PyTritonInvalidOperationError: The server has exited, or this is a fork of the process that had the channel.
             ArenaError: There is no room for the data.
         """
         arena = self._channel.open()
@@ -123,7 +123,7 @@ class ReplyDispatcher:
             The reply, or the result of a command for a model or a metric; None if none came in time.
 
         Raises:
-            PyTritonInvalidOperationError: The server is gone.
+            PyTritonInvalidOperationError: The server has exited.
         """
         while True:
             with self._lock:
@@ -163,7 +163,7 @@ class ReplyDispatcher:
                 if left_s is not None and left_s <= 0:
                     return None
                 pending.future = loop.create_future()
-            # Far cheaper than asyncio.wait_for. A timer may fire early, by the resolution of the loop's clock.
+            # Far cheaper than asyncio.wait_for. A timer may fire early by the resolution of the loop's clock.
             timer = None if left_s is None else loop.call_later(left_s, pending.wake)
             try:
                 await pending.future
@@ -187,15 +187,15 @@ class ReplyDispatcher:
         self.request_cancellation(pending)
 
     def request_cancellation(self, pending: PendingCall) -> None:
-        """Asks the server to cancel a call, whose replies are still awaited up to the final one."""
-        with contextlib.suppress(PyTritonInvalidOperationError):  # nothing is in flight any more
+        """Requests that the server cancel a call, whose replies are still awaited up to the final one."""
+        with contextlib.suppress(PyTritonInvalidOperationError):  # then nothing is in flight any more
             self._send(NOTIFICATION.pack(ServiceNotification.CANCEL, pending.number, 0, 0))
 
     def trim(self, before: float) -> bool:
-        """Discards replies that nobody waits for, and returns memory to the system that was free since ``before``.
+        """Discards abandoned replies, and returns memory to the system if it has been free since ``before``.
 
         Returns:
-            Whether nothing is left to do until the next call.
+            Whether there is nothing left to do until the next call.
         """
         arena = self._channel.arena
         if arena is None:
@@ -225,15 +225,15 @@ class ReplyDispatcher:
     def _hold(self, message: bytes, loop: asyncio.AbstractEventLoop) -> None:
         """Schedules a notification to be sent once all ready tasks have run; called with the lock held.
 
-        One system call then sends those of all tasks, and the server, which sleeps in between, is woken once.
+        A single system call then sends those of all tasks, and the sleeping server is woken only once.
         """
         self._held.append(message)
-        if len(self._held) == 1 or loop is not self._sending_loop:  # which may have been closed before it could send
+        if len(self._held) == 1 or loop is not self._sending_loop:  # an earlier one may be closed
             self._sending_loop = loop
             loop.call_soon(self._send_held)
 
     def _send_held(self) -> None:
-        with contextlib.suppress(PyTritonInvalidOperationError):  # which the waiting tasks get
+        with contextlib.suppress(PyTritonInvalidOperationError):  # the waiting tasks get this error
             self._send()
 
     def _send(self, message: bytes | None = None) -> None:
@@ -247,7 +247,7 @@ class ReplyDispatcher:
             raise PyTritonInvalidOperationError(GONE) from error
 
     def _taken(self, pending: PendingCall) -> tuple[InferenceReply | int | None, bool]:
-        """Returns a reply that has arrived, and whether none will; called with the lock held."""
+        """Returns a reply that has arrived, and whether there will be none; called with the lock held."""
         if pending.replies:
             return pending.replies.popleft(), False
         return None, pending.number not in self._pending or pending.cancelled
@@ -282,12 +282,12 @@ class ReplyDispatcher:
             self._release_leadership()
 
     def _follow(self, pending: PendingCall, deadline: float | None) -> bool:
-        """Waits for a reply to this call, or for being promoted to leader. Returns whether that was in time."""
+        """Waits for a reply to this call, or for promotion to leader. Returns whether that was in time."""
         assert pending.signal is not None
         in_time = pending.signal.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
         with self._lock:
             pending.signal = None
-            if pending in self._queue:  # otherwise it was promoted
+            if pending in self._queue:  # it was not promoted
                 self._queue.remove(pending)
         return in_time
 
@@ -298,7 +298,7 @@ class ReplyDispatcher:
                 self._queue.popleft().wake()
 
     def _promote_follower(self) -> None:
-        """Promotes a follower if there is no leader, which may have left since its promotion."""
+        """Promotes a follower if there is no leader."""
         with self._lock:
             if not self._is_read and self._queue:
                 self._queue.popleft().wake()
@@ -318,14 +318,14 @@ class ReplyDispatcher:
             self._release_leadership()
 
     def _receive(self) -> bool | None:
-        """Takes notifications. Returns whether the server is still there; None if there is no notification."""
+        """Receives notifications. Returns whether the server is still connected; None without a notification."""
         notifications = self._channel.receive()
         if not notifications:
             return None if notifications is not None else False
         return all(self._take(*notification) for notification in notifications)
 
     def _take(self, kind: int, number: int, offset: int, size: int) -> bool:
-        """Takes one notification. Returns whether it is one that the server sends."""
+        """Handles one notification. Returns whether it is of a kind that the server sends."""
         self._channel.acknowledge()
         reply: InferenceReply | int = offset
         if kind == ServiceNotification.REPLY:
@@ -362,11 +362,11 @@ class ReplyDispatcher:
                 self._traced.pop(number, None)
 
     def _enter(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Lets a loop read while a task waits in it; called with the lock held, in the loop's thread."""
+        """Makes a loop read while a task waits in it; called with the lock held, in the loop's thread."""
         count = self._loops.get(loop)
         self._loops[loop] = (count or 0) + 1
         if count is None:
-            for closed in [each for each in self._loops if each.is_closed()]:  # before it could leave
+            for closed in [each for each in self._loops if each.is_closed()]:  # closed before it could leave
                 del self._loops[closed]
             loop.add_reader(self._channel.fileno(), self._read_arrived)
             loop.call_later(_LINGER_S, self._leave_when_idle, loop)
@@ -374,7 +374,7 @@ class ReplyDispatcher:
     def _leave(self, pending: PendingCall) -> None:
         """Undoes `_enter` for one call; called with the lock held.
 
-        The loop goes on reading for a moment, since the next call may come at once.
+        The loop keeps reading for a moment, since the next call may follow at once.
         """
         loop = pending.loop
         if loop in self._loops:

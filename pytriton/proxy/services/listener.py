@@ -15,7 +15,7 @@ from pytriton.proxy.transport.unix_socket import listen_at
 
 LOGGER = logging.getLogger(__name__)
 
-_PAUSE_S = 0.05  # before the next attempt to accept it
+_PAUSE_S = 0.05  # before the next attempt to accept a connection
 
 
 class ServiceListener:
@@ -42,7 +42,7 @@ class ServiceListener:
         return self._socket.fileno()
 
     def accept(self) -> None:
-        """Accepts the server's channel, which replaces that of a server before it."""
+        """Accepts the server's channel, which replaces that of an earlier server."""
         try:
             connected, _ = self._socket.accept()
         except OSError as error:  # mostly: too many open files
@@ -62,7 +62,7 @@ class ServiceListener:
         """Returns the client of the channel; waits while there is none.
 
         Raises:
-            PyTritonInvalidOperationError: There is none in time, or the server is stopped.
+            PyTritonInvalidOperationError: There is none in time, or the server was stopped.
         """
         client = self._client
         if client is not None and not client.closed:

@@ -1,4 +1,4 @@
-"""Calls to other models of the server, and their replies, with arrays in place of locations in memory."""
+"""Calls to other models of the server, and their replies, with arrays instead of memory locations."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class ServiceTensor(NamedTuple):
     Attributes:
         datatype: A code of ``TRITONSERVER_DataType``.
         shape: The dimensions.
-        data: The bytes, as an array of uint8. In a reply it is a view of shared memory, valid for as long as it is
-            referenced; or a `GpuTensor`. BYTES are the lengths of all elements (uint32), then the elements back to
+        data: The bytes, as an array of uint8, or a `GpuTensor`. In a reply, the array is a view of shared memory, valid
+            for as long as it is referenced. BYTES are the lengths of all elements (uint32), then the elements back to
             back.
     """
 
@@ -63,8 +63,8 @@ class InferenceCall:
         timeout_us: The request's timeout in microseconds; 0 for none.
         parameters: Request parameters.
         batch: The sequence of the batch for which the call is made; None leaves that to `ServerClient`.
-        trace_context: The trace to which the request belongs, as JSON; empty is the current one, if there is any.
-        preferred_gpu: The id of the GPU in whose memory outputs are wanted, if the model has them on a GPU; empty is
+        trace_context: The trace to which the request belongs, as JSON; empty for the current one, if any.
+        preferred_gpu: The id of the GPU on which outputs are preferred, if the model produces them on a GPU; empty for
             none.
     """
 
@@ -122,7 +122,7 @@ class InferenceReply:
 
 
 def write_call(call: InferenceCall, inputs: list[InferenceCallInput], batch: int) -> bytes:
-    """Encodes a call's header. Cached but for the id, since a model mostly gets the same call with other data."""
+    """Encodes a call's header. Cached except for the id, since most calls of a model differ only in their data."""
     if batch > 0 or call.correlation_id or call.parameters or call.trace_context:
         return encode_call(call, inputs, batch).to_bytes()
     outputs = None if call.outputs is None else tuple(call.outputs)
@@ -155,7 +155,7 @@ def _write_call(
     id_size: int,
     preferred_gpu: bytes,
 ) -> tuple[bytes, bytes]:
-    """Returns the parts of the header before and behind the id."""
+    """Returns the parts of the header before and after the id."""
     call = InferenceCall(
         model,
         {},

@@ -16,11 +16,11 @@ from pytriton.proxy.services.metric_values import Families, MetricValue, Sent
 LOGGER = logging.getLogger(__name__)
 
 INTERVAL_S = 0.1
-"""The least time between two messages with values, in seconds."""
+"""The minimum time between two messages with values, in seconds."""
 
 
 class _Server:
-    """A server that shows the metrics, with the state that it has of each."""
+    """A server that shows the metrics, with the state of each that it has received."""
 
     def __init__(self, client: ServerClient) -> None:
         self.client = client
@@ -31,14 +31,14 @@ class _Server:
         self.is_new = True
 
     def succeed(self, other: _Server) -> None:
-        """Takes over the state that the same server has from a channel that is about to close."""
+        """Takes over the state of the same server from a channel that is about to close."""
         self._inherited = other._sent.copy()
 
     def send(self, values: list[MetricValue]) -> None:
         """Sends all changed values in one message.
 
         Raises:
-            PyTritonInvalidOperationError: The server has gone.
+            PyTritonInvalidOperationError: The server has exited.
         """
         updates = []
         for value in values:
@@ -69,9 +69,9 @@ class _Server:
 
 
 class MetricSender:
-    """Sends changed values soon: the first one at once, later ones after `INTERVAL_S` at the latest.
+    """Sends changed values: the first one at once, later ones after `INTERVAL_S` at the latest.
 
-    So a message carries what several batches have changed, and its cost does not grow with their rate. Its thread runs
+    So a message carries the changes of several batches, and the cost does not grow with their rate. Its thread runs
     while there are a server and a metric.
     """
 
@@ -97,7 +97,7 @@ class MetricSender:
     def succeed(self, client: ServerClient) -> None:
         """Shows the metrics over the newest channel of the only model instance that this process serves.
 
-        While the instance is replaced in the same server, the channel before is still open.
+        While the instance is being replaced in the same server, the earlier channel is still open.
         """
         with self._lock:
             open_ones = [server for server in self._servers if not server.client.closed]
@@ -115,7 +115,7 @@ class MetricSender:
         self._wake.set()
 
     def after_fork(self) -> None:
-        """Forgets the servers, which are those of the parent process."""
+        """Forgets the servers, which belong to the parent process."""
         self.families.unlock()
         self._reset()
 
@@ -130,7 +130,7 @@ class MetricSender:
         self._wake.set()
         if self._thread is not None:
             return
-        with self._lock, contextlib.suppress(RuntimeError):  # no thread starts while the interpreter ends
+        with self._lock, contextlib.suppress(RuntimeError):  # no thread can start while the interpreter exits
             if self._thread is None:
                 thread = threading.Thread(target=self._run, name="pytriton-metrics", daemon=True)
                 thread.start()
@@ -147,7 +147,7 @@ class MetricSender:
                 due, self._due = self._due, []
                 servers = list(self._servers)
             for value in due:
-                value.is_due = False  # before it is read: a change after this is sent next time
+                value.is_due = False  # before reading it: a later change is sent next time
             for server in servers:
                 self._send(server, due)
             time.sleep(INTERVAL_S)
@@ -157,7 +157,7 @@ class MetricSender:
             server.send(self.families.values() if server.is_new else due)
             server.is_new = False
         except PyTritonError:
-            self.detach(server.client)  # it has gone
+            self.detach(server.client)  # it has exited
         except Exception:
             LOGGER.exception("The metrics of this process cannot be sent to the server.")
             self.detach(server.client)

@@ -1,7 +1,7 @@
 """The values of a process's own metrics; `pytriton.metrics` has the public names.
 
-A value is the process's whole: a counter's total, not what came last. So a server that is started again, or is the
-second one of this process, gets what the first one got.
+A value is cumulative for the process: a counter's total, not its last increment. So a restarted server, or a second one
+of this process, receives the same values as the first.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class FamilySpec(NamedTuple):
                     "with no digit and no '__' at the start"
                 )
         if len(set(self.labelnames)) < len(self.labelnames):
-            raise PyTritonBadParameterError(f"{where}: a label comes twice among {list(self.labelnames)}: name it once")
+            raise PyTritonBadParameterError(f"{where}: a label is repeated in {list(self.labelnames)}: name it once")
         if self.kind is MetricKind.HISTOGRAM:
             if "le" in self.labelnames:
-                raise PyTritonBadParameterError(f"{where}: the label 'le' is the histogram's own: rename yours")
+                raise PyTritonBadParameterError(f"{where}: the label 'le' is reserved for histograms: rename yours")
             if not self.buckets or any(low >= high for low, high in zip(self.buckets, self.buckets[1:])):
                 raise PyTritonBadParameterError(
                     f"{where}: its buckets are {list(self.buckets)}: use one or more ascending upper bounds"
@@ -85,7 +85,7 @@ def _repaired(name: str) -> str:
 
 @dataclasses.dataclass
 class Sent:
-    """The state of a value as the server has it."""
+    """The state of a value that the server has received."""
 
     number: int
     value: float = 0.0
@@ -100,7 +100,7 @@ class MetricValue:
     Args:
         family: Its family.
         labels: Values of the labels.
-        on_change: Called after a change, with this, unless an earlier one has not been collected yet.
+        on_change: Called with this object after a change, unless an earlier change has not been collected yet.
     """
 
     __slots__ = ("_lock", "_on_change", "_sets", "_value", "family", "is_due", "labels")
@@ -108,7 +108,7 @@ class MetricValue:
     def __init__(self, family: FamilySpec, labels: tuple[str, ...], on_change: Callable[[MetricValue], None]) -> None:
         self.family = family
         self.labels = labels
-        self.is_due = True  # so that it is shown, with 0
+        self.is_due = True  # initially, so that it is shown as 0
         self._on_change = on_change
         self._lock = threading.Lock()
         self._value = 0.0
@@ -180,7 +180,7 @@ class HistogramValue(MetricValue):
             if count == old_count:
                 continue
             mean = (total - old_total) / (count - old_count)
-            # Rounding must not move it to another bucket.
+            # Rounding must not move it into another bucket.
             mean = min(max(mean, math.nextafter(bounds[bucket], math.inf)), bounds[bucket + 1])
             updates.append(MetricUpdate(sent.number, MetricOperation.OBSERVE, mean, count - old_count))
         sent.counts, sent.sums = counts, sums
@@ -191,7 +191,7 @@ class Families:
     """The families of a process, by name.
 
     Args:
-        on_change: Called with each value that is new or has changed.
+        on_change: Called with each new or changed value.
     """
 
     def __init__(self, on_change: Callable[[MetricValue], None]) -> None:

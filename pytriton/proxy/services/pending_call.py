@@ -1,4 +1,4 @@
-"""A call over a service channel whose replies are awaited, in a thread or in an event loop."""
+"""A call over a service channel whose replies are awaited, in a thread or an event loop."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class PendingCall:
 
     Attributes:
         number: The number of the call.
-        replies: Replies that have arrived and were not taken yet.
-        cancelled: Whether the caller does not wait any more.
+        replies: Replies that have arrived but were not taken yet.
+        cancelled: Whether the caller has stopped waiting.
         signal: Wakes the waiting thread while another thread reads (it is a follower).
         future: Wakes the waiting task.
         loop: The task's loop, or None.
-        thread: The thread that made the call.
+        thread: The calling thread.
         span: The span of the call, whose activities the server reports; None if it is not traced.
     """
 
@@ -41,7 +41,7 @@ class PendingCall:
         self.span: RequestSpan | None = None
 
     def wake(self) -> None:
-        """Wakes the waiting thread: there is a reply, there will be none, it becomes the leader, or it is late."""
+        """Wakes the waiter: a reply has arrived, there will be none, or it becomes the leader."""
         signal = self.signal
         if signal is not None:
             signal.set()

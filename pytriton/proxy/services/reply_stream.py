@@ -21,9 +21,9 @@ class _ReplyStreamBase:
     """The replies to one call.
 
     Args:
-        dispatcher: That of the service channel.
-        pending: The call that was submitted.
-        call: What was sent.
+        dispatcher: The dispatcher of the service channel.
+        pending: The submitted call.
+        call: The request.
         timeout_s: How long to wait for each response.
         with_end: Whether a reply that only ends the stream is yielded, too, as a response without outputs.
     """
@@ -50,7 +50,7 @@ class _ReplyStreamBase:
         return self._checked(self._dispatcher.wait(self._pending, self._deadline()))
 
     def cancel(self) -> None:
-        """Cancels the request on the server, and drops all replies that were not taken yet."""
+        """Cancels the request on the server, and drops all pending replies."""
         if not self._ended:
             self._ended = True
             self._dispatcher.cancel(self._pending)
@@ -58,7 +58,7 @@ class _ReplyStreamBase:
                 self._pending.span.end()
 
     def request_cancellation(self) -> None:
-        """Asks the server to cancel the request; the stream goes on until the model ends it."""
+        """Requests that the server cancel the request; the stream continues until the model ends it."""
         if not self._ended:
             self._dispatcher.request_cancellation(self._pending)
 
@@ -127,12 +127,12 @@ class AsyncReplyStream(_ReplyStreamBase, AsyncIterator[InferenceReply]):
             return None
         try:
             return self._checked(await self._dispatcher.wait_async(self._pending, self._deadline()))
-        except BaseException:  # above all, that the task is cancelled
+        except BaseException:  # mainly cancellation of the task
             self.cancel()
             raise
 
     async def several(self) -> list[InferenceReply]:
-        """Waits for the next response, and returns it with those that have arrived behind it; none at the end."""
+        """Waits for the next response, and returns it with all that have arrived after it; empty at the end."""
         replies: list[InferenceReply] = []
         while (reply := await self.next()) is not None:
             replies.append(reply)

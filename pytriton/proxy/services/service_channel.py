@@ -33,15 +33,15 @@ from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION
 from pytriton.proxy.wire.service import ON_DEVICE, ServiceNotification, read_reply
 
 GONE = "the server is gone, or has unloaded the model"
-"""The error of a call that has no server to go to."""
+"""The error of a call without a server."""
 
 _HANDSHAKE_S = 5.0
-_NAP_S = 0.25  # and then it looks whether the server is there
+_NAP_S = 0.25  # after which it checks that the server is still there
 _NOTHING = np.empty(0, np.uint8)
 
 
 class ServiceChannel:
-    """Sends notifications to the server, and receives its own. Any threads may send, one at a time may receive.
+    """Sends and receives notifications. Any number of threads may send, one at a time may receive.
 
     Args:
         connected: The socket.
@@ -59,7 +59,7 @@ class ServiceChannel:
         self._forks = FORKS.count
         self._opening = threading.Lock()
         self._peer: PeerArena | None = None
-        self._doorbell: Doorbell | None = None  # where the thread that receives sleeps
+        self._doorbell: Doorbell | None = None  # the receiving thread sleeps there
         self._wake_flag: WakeFlag | None = None
         self.arena: SharedArena | None = None
         """The memory for the data of calls, once the channel is open."""
@@ -72,7 +72,7 @@ class ServiceChannel:
         """Opens the channel with the first call, and returns the memory for data.
 
         Raises:
-            PyTritonInvalidOperationError: The server is gone, or this is a fork of the process that had the channel.
+            PyTritonInvalidOperationError: The server has exited, or this is a fork of the process that had the channel.
         """
         if self._forks != FORKS.count:
             raise PyTritonInvalidOperationError(
@@ -83,10 +83,10 @@ class ServiceChannel:
             return self.arena
         with self._opening:
             if self.arena is None:
-                self.arena = self._shake_hands()
+                self.arena = self._handshake()
             return self.arena
 
-    def _shake_hands(self) -> SharedArena:
+    def _handshake(self) -> SharedArena:
         arena = SharedArena()
         self._socket.settimeout(_HANDSHAKE_S)
         try:
@@ -118,7 +118,7 @@ class ServiceChannel:
         """Sends encoded notifications, followed by another one.
 
         Raises:
-            OSError: The server is gone.
+            OSError: The server has exited.
         """
         if messages:
             self._sender.send_several(messages)
@@ -128,23 +128,23 @@ class ServiceChannel:
             self._wake_flag.wake()
 
     def receive(self) -> list[tuple[int, int, int, int]] | None:
-        """Returns the notifications that have come; None if the server is gone."""
+        """Returns the notifications that have arrived; None if the server has exited."""
         return self._reader.read()
 
     def acknowledge(self) -> None:
-        """Acknowledges one of them."""
+        """Acknowledges a notification."""
         if self._doorbell is not None:
             self._doorbell.acknowledge()
 
     def wait(self, left_ms: float | None) -> bool:
-        """Waits for a notification, up to a time limit. Returns whether one may have come."""
+        """Waits for a notification, up to a time limit. Returns whether one may have arrived."""
         doorbell = self._doorbell
         if doorbell is None or (left_ms is not None and left_ms < _NAP_S * 1000):
             return bool(self._spin.wait(lambda: self._poll.poll(0) or None, lambda: self._poll.poll(left_ms) or None))
 
         def nap() -> object:
             doorbell.sleep()
-            return doorbell.has_notification() or self._poll.poll(0) or None  # the latter if the server has gone
+            return doorbell.has_notification() or self._poll.poll(0) or None  # the latter if the server has exited
 
         return bool(self._spin.wait(lambda: doorbell.has_notification() or None, nap, linger=doorbell.linger))
 
@@ -154,21 +154,21 @@ class ServiceChannel:
         return self._doorbell is not None and self._doorbell.linger is not None
 
     def spin_in_loop(self, begin_ns: int) -> bool:
-        """Spins for a notification in the thread of an event loop, if `can_spin`. Returns whether one has come.
+        """Spins for a notification in the thread of an event loop, if `can_spin`. Returns whether one has arrived.
 
         Args:
-            begin_ns: When it began to wait, on the clock of ``time.monotonic_ns()``.
+            begin_ns: When the wait began, on the clock of ``time.monotonic_ns()``.
         """
         doorbell = self._doorbell
         assert doorbell is not None and doorbell.linger is not None
         return bool(self._loop_spin.spin(lambda: doorbell.has_notification() or None, begin_ns, doorbell.linger))
 
     def learn_in_loop(self, begin_ns: int) -> None:
-        """Notes how long an event loop has waited, so that it spins for as long as that pays."""
+        """Records how long an event loop has waited, to adapt its spinning."""
         self._loop_spin.learn(begin_ns)
 
     def read(self, offset: int, size: int) -> InferenceReply:
-        """Reads a reply in the server's memory, whose tensors stay valid as long as anything refers to them.
+        """Reads a reply in the server's memory; its tensors stay valid for as long as they are referenced.
 
         Raises:
             ProtocolError: It is malformed.
@@ -203,9 +203,9 @@ class ServiceChannel:
         )
 
     def close(self) -> None:
-        """Closes the channel, and wakes the thread that waits."""
+        """Closes the channel, and wakes the waiting thread."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # wakes a thread that reads
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes a reading thread
         if self._doorbell is not None:
             self._doorbell.wake()
         if self.arena is not None:

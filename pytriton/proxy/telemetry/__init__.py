@@ -1,6 +1,6 @@
 """OpenTelemetry's spans of requests: of inference callables, of their calls of other models, and of clients.
 
-Names are those of nvidia-pytriton. Nothing here imports OpenTelemetry before it is used.
+The names are the same as in nvidia-pytriton. OpenTelemetry is imported on first use.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def start_span_from_remote(span_dict: Mapping[str, int] | None, name: str) -> Sp
     """Starts a child of a span of another process; its caller ends it.
 
     Args:
-        span_dict: What `get_span_dict` has returned there.
+        span_dict: The result of `get_span_dict` there.
         name: The child's name.
 
     Returns:
@@ -96,7 +96,7 @@ def traced_span(request: Any, span_name: str, **kwargs: Any) -> Iterator[Span | 
     The child is the current span in the block. An error that leaves the block is recorded.
 
     Args:
-        request: A request that an inference callable was called with.
+        request: A request passed to an inference callable.
         span_name: The child's name.
         **kwargs: Further arguments of OpenTelemetry's ``Tracer.start_as_current_span``.
 

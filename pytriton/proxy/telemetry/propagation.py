@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 def context_of(trace_context: str) -> Context | None:
-    """Returns OpenTelemetry's context of a trace, from JSON as Triton has it; None if it is invalid.
+    """Returns the OpenTelemetry context of a trace from Triton's JSON form; None if it is invalid.
 
     Args:
-        trace_context: Such as ``{"traceparent": "00-…"}``.
+        trace_context: JSON such as ``{"traceparent": "00-…"}``.
     """
     from opentelemetry.trace import get_current_span
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -62,11 +62,11 @@ class RequestSpan:
 
     @property
     def trace_context(self) -> str:
-        """The headers as JSON, as Triton keeps them."""
+        """The headers as JSON, in Triton's form."""
         return json.dumps(self.headers) if self.headers else ""
 
     def sent_to(self, address: str, port: int) -> None:
-        """Notes the server that the request goes to; the last one counts."""
+        """Notes the server of the request; the last call wins."""
         self._span.set_attribute("server.address", address)
         self._span.set_attribute("server.port", port)
 
@@ -80,8 +80,8 @@ class RequestSpan:
         """Notes when the server began or ended a step of the request; adds the steps' spans once it has been released.
 
         Args:
-            activity: What it was, a `TraceActivity`.
-            time_ns: When it was, on CLOCK_MONOTONIC.
+            activity: A `TraceActivity`.
+            time_ns: Its time, on CLOCK_MONOTONIC.
 
         Returns:
             Whether more activities follow.
@@ -109,7 +109,7 @@ class RequestSpan:
         step.end(self._times[end] + offset_ns)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Ends the span; only the first call counts."""
+        """Ends the span; further calls have no effect."""
         if not self._span.is_recording():
             return
         if self._responses:

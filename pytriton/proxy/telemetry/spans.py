@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 class BatchSpans:
     """The spans of a batch: one for each traced request, and one for the call of the inference callable.
 
-    A request's span is a child of Triton's span of the model. The call's is a child of the first one, and has links to
-    all; a span belongs to one trace only.
+    A request's span is a child of Triton's span of the model. The call's span is a child of the first one, with links
+    to all: a span belongs to only one trace.
 
     Args:
         spans: The span of each request; None for those that are not traced.
@@ -32,7 +32,7 @@ class BatchSpans:
         self._token: Any = None
 
     def enter(self) -> None:
-        """Makes the call's span the current one, of this thread or task."""
+        """Makes the call's span the current one of this thread or task."""
         from opentelemetry.context import attach
         from opentelemetry.trace import set_span_in_context
 
@@ -72,7 +72,7 @@ class BatchSpans:
             span.end()
 
     def end_call(self) -> None:
-        """Ends the call's span; only the first time counts."""
+        """Ends the call's span; further calls have no effect."""
         if self.call.is_recording():
             self.call.end()
 

@@ -28,17 +28,17 @@ _PROTOCOL = "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"
 _GENERAL_PROTOCOL = "OTEL_EXPORTER_OTLP_PROTOCOL"
 _HTTP = "http/protobuf"
 _RESOURCE = "OTEL_RESOURCE_ATTRIBUTES"
-# Triton's settings of how spans are sent, as the variables of OpenTelemetry that worker processes read.
+# Triton's settings for sending spans, and the corresponding OpenTelemetry variables, which worker processes read.
 _BATCHING = {
     "opentelemetry,bsp_max_queue_size": "OTEL_BSP_MAX_QUEUE_SIZE",
     "opentelemetry,bsp_schedule_delay": "OTEL_BSP_SCHEDULE_DELAY",
     "opentelemetry,bsp_max_export_batch_size": "OTEL_BSP_MAX_EXPORT_BATCH_SIZE",
 }
 _CLOSE_TIMEOUT_S = 2.0
-_DEFAULT_URL = "http://localhost:4318/v1/traces"  # that of Triton, too
+_DEFAULT_URL = "http://localhost:4318/v1/traces"  # the same as Triton's
 
 _tracer: Tracer | None = None  # of set_telemetry_tracer
-_own: list[_OwnTracer] = []  # from trace_config of the servers that run, or from a worker process's environment
+_own: list[_OwnTracer] = []  # from trace_config of running servers, or from a worker process's environment
 
 
 class _TelemetryValueError(PyTritonBadParameterError, ValueError):
@@ -46,12 +46,12 @@ class _TelemetryValueError(PyTritonBadParameterError, ValueError):
 
 
 class _OwnTracer:
-    """A tracer with a provider of this module's making.
+    """A tracer with a provider that this module creates.
 
     Args:
         url: The OTLP receiver's URL.
         resource: The resource of its spans.
-        environment: The variables that processes get, so that they do the same.
+        environment: The environment variables for worker processes.
     """
 
     def __init__(self, url: str, resource: Resource, environment: Mapping[str, str]) -> None:
@@ -73,7 +73,7 @@ class _OwnTracer:
 def set_telemetry_tracer(tracer: Tracer) -> None:
     """Sets the tracer for the spans of this process: those of inference callables, of calls and of clients.
 
-    Without one, they are made by OpenTelemetry's global tracer provider or, if the program has none, by a tracer of
+    Without one, they come from OpenTelemetry's global tracer provider or, if the program sets none, from a tracer for
     ``TritonConfig(trace_config=...)``.
 
     Args:
@@ -114,13 +114,13 @@ def raise_if_no_telemetry() -> None:
 
 
 def parse_trace_config(trace_config_list: Sequence[str]) -> tuple[str, Resource]:
-    """Reads where spans are sent, and of which resource, from ``TritonConfig(trace_config=...)``.
+    """Reads the receiver and the resource of spans from ``TritonConfig(trace_config=...)``.
 
     Args:
-        trace_config_list: Settings as Triton's ``--trace-config`` takes them.
+        trace_config_list: Settings in the form of Triton's ``--trace-config``.
 
     Returns:
-        The URL of the OTLP receiver, and OpenTelemetry's resource with the attributes that are named.
+        The URL of the OTLP receiver, and an OpenTelemetry resource with the specified attributes.
 
     Raises:
         PyTritonBadParameterError: The mode is not ``opentelemetry``, or there is no URL; this is a ``ValueError``.
@@ -148,13 +148,13 @@ def parse_trace_config(trace_config_list: Sequence[str]) -> tuple[str, Resource]
 
 
 def build_proxy_tracer_from_triton_config(trace_config: Sequence[str]) -> Tracer:
-    """Builds a tracer that sends spans where ``TritonConfig(trace_config=...)`` has Triton send its own.
+    """Builds a tracer that sends spans to the same receiver as Triton with ``TritonConfig(trace_config=...)``.
 
     Args:
         trace_config: The settings.
 
     Returns:
-        A tracer with a provider of its own, which sends spans in batches, and what is left when the program ends.
+        A tracer with its own provider, which sends spans in batches, and the rest when the program exits.
 
     Raises:
         PyTritonBadParameterError: See `parse_trace_config`.
@@ -174,13 +174,13 @@ def is_opentelemetry(trace_config: Sequence[str] | None) -> bool:
 
 
 def use_trace_config(trace_config: Sequence[str] | None) -> Callable[[], None]:
-    """Lets this process and its children send spans as Triton does, unless the program configures them itself.
+    """Makes this process and its children send spans like Triton, unless the program configures that itself.
 
     Args:
         trace_config: Triton's settings; nothing happens if they do not select OpenTelemetry.
 
     Returns:
-        A function that undoes it, and sends the spans that wait.
+        A function that undoes this, and sends pending spans.
 
     Raises:
         ModuleNotFoundError: OpenTelemetry is not installed; install ``pytriton[telemetry]``.
@@ -200,11 +200,11 @@ def use_trace_config(trace_config: Sequence[str] | None) -> Callable[[], None]:
 
 
 def telemetry_environment() -> Mapping[str, str]:
-    """Returns the variables of OpenTelemetry that worker processes get, unless they are set; mostly none."""
+    """Returns the OpenTelemetry variables for worker processes that are not set yet; mostly none."""
     if not _own:
         return {}
     environment = {name: each for name, each in _own[-1].environment.items() if name not in os.environ}
-    if _ENDPOINT not in environment:  # the user's own, with its own protocol
+    if _ENDPOINT not in environment:  # set by the user, with another protocol
         environment.pop(_PROTOCOL, None)
     return environment
 
@@ -217,7 +217,7 @@ def use_environment() -> None:
     protocol = os.environ.get(_PROTOCOL) or os.environ.get(_GENERAL_PROTOCOL) or _HTTP
     if protocol != _HTTP:
         LOGGER.warning(
-            "Spans are not sent: they can be by %s, and %s or %s is %r.", _HTTP, _PROTOCOL, _GENERAL_PROTOCOL, protocol
+            "Spans are not sent: only %s works, but %s or %s is %r.", _HTTP, _PROTOCOL, _GENERAL_PROTOCOL, protocol
         )
         return
     with contextlib.suppress(ImportError):
@@ -236,7 +236,7 @@ def current_tracer() -> Tracer | None:
 
 
 def flush() -> None:
-    """Sends pending spans, for a process that ends without its exit handlers."""
+    """Sends pending spans, for a process that exits without running exit handlers."""
     for own in list(_own):
         own.close()
 
@@ -245,7 +245,7 @@ def flush() -> None:
 def _global_tracer() -> Tracer:
     from opentelemetry.trace import get_tracer
 
-    return get_tracer(_INSTRUMENTATION)  # which follows the global provider, if that is set later
+    return get_tracer(_INSTRUMENTATION)  # follows the global provider, even if that is set later
 
 
 def _is_provider_set() -> bool:
@@ -272,7 +272,7 @@ def _provider(
 
 
 def _resource_of(attributes: Mapping[str, str]) -> Resource:
-    """Returns a resource with these attributes, and those of OpenTelemetry's variables."""
+    """Returns a resource with these attributes, and those from OpenTelemetry's variables."""
     raise_if_no_telemetry()
     from opentelemetry.sdk.resources import Resource
 
@@ -280,7 +280,7 @@ def _resource_of(attributes: Mapping[str, str]) -> Resource:
 
 
 def _with_scheme(url: str) -> str:
-    return url if "://" in url else f"http://{url}"  # as Triton reads it
+    return url if "://" in url else f"http://{url}"  # as in Triton
 
 
 def _key_and_value(setting: str) -> tuple[str, str]:

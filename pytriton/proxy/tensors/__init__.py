@@ -1,1 +1,1 @@
-"""Tensors: arrays from and to shared memory."""
+"""Tensors: conversion between arrays and shared memory."""

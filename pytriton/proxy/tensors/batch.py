@@ -1,4 +1,4 @@
-"""A batch: requests that lie in shared memory, as the inference callable gets them."""
+"""A batch: requests in shared memory, in the form that an inference callable receives."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Batch:
 
     @property
     def wants_gpu(self) -> bool:
-        """Whether a request wants an output in the memory of a GPU."""
+        """Whether a request prefers an output in the memory of a GPU."""
         return self._message.wants_gpu
 
     @property
@@ -106,11 +106,11 @@ class Batch:
         while callbacks:
             try:
                 callback = callbacks.pop()
-            except IndexError:  # another thread calls it
+            except IndexError:  # another thread has taken it
                 return
             try:
                 callback()
-            except Exception:  # the other callbacks have to be called, too
+            except Exception:  # the other callbacks must be called, too
                 LOGGER.exception("A cancellation callback of model %r failed.", self._signature.model)
 
     def requests(self) -> list[Request]:
@@ -198,7 +198,7 @@ class Batch:
         return self._metadata_read
 
     def _stacked_columns(self) -> dict[int, Array]:
-        """Returns the stacked inputs by position. Created once, since strings have to be decoded."""
+        """Returns the stacked inputs by position. Created once, because strings must be decoded."""
         if self._columns is None:
             self._columns = {
                 column.position: self._array(column, 0) for column in self._message.columns if column.stacked
@@ -248,7 +248,7 @@ class BatchRequest(Request):
         if name not in _OF_DETAILS:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
         metadata = self._batch.metadata(self._index)
-        own = self.__dict__  # some may have been set already
+        own = self.__dict__  # some attributes may have been set already
         own.setdefault("parameters", dict(metadata.parameters))
         own.setdefault("request_id", metadata.id or None)
         own.setdefault("requested_output_names", self._batch.requested_output_names(self._index))
@@ -287,7 +287,7 @@ class WholeBatch(Sequence[Request]):
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self._requests: list[Request] | None = None  # once one has been accessed
+        self._requests: list[Request] | None = None  # created on first access
 
     def requests(self) -> list[Request]:
         """Returns the requests as a list, always the same one."""
@@ -306,10 +306,10 @@ class WholeBatch(Sequence[Request]):
 
 
 def batch_of(requests: Sequence[Request]) -> Batch:
-    """Returns the batch that a worker calls an inference callable with.
+    """Returns the batch behind the requests of an inference callable's call.
 
     Args:
-        requests: What the callable was given: all requests of the batch, in order.
+        requests: The callable's argument: all requests of the batch, in order.
     """
     if type(requests) is WholeBatch:
         return requests.batch
@@ -321,8 +321,8 @@ def batch_of(requests: Sequence[Request]) -> Batch:
 def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, Array], list[int]]:
     """Joins the inputs of requests along their first dimension.
 
-    Unmodified requests that came from the server as one batch are joined without a copy if nobody else has them. A
-    caller who passes a list may look at its arrays again, so that the function may change none of them in place.
+    Unmodified requests that came from the server as one batch are joined without a copy if nothing else refers to them.
+    A caller that passes a list may use its arrays again, so these are copied and can be changed in place.
 
     Args:
         requests: Requests of one batch, or dictionaries of arrays.
@@ -364,20 +364,20 @@ def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, A
 
 
 def _copies(inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Copies arrays, but no tensors on a GPU."""
+    """Copies arrays, except tensors on a GPU."""
     return {name: array.copy() if isinstance(array, np.ndarray) else array for name, array in inputs.items()}
 
 
 def common_inputs(requests: Sequence[Mapping[str, Array]]) -> KeysView[str] | None:
     """Returns the names of the inputs that all requests have, if they can be joined without a copy.
 
-    The requests are not touched, so `stack_requests` can still join them without a copy.
+    The requests are not accessed, so `stack_requests` can still join them without a copy.
 
     Args:
         requests: Requests of one batch, or dictionaries of arrays.
 
     Returns:
-        The names; None if the requests have to be examined one by one.
+        The names; None if the requests must be examined one by one.
     """
     batch = _whole_batch(requests)
     inputs = None if batch is None else batch.stacked()

@@ -1,6 +1,6 @@
-"""The codec of BYTES tensors: arrays of objects from and to bytes in memory.
+"""The codec of BYTES tensors: converts between arrays of objects and bytes in memory.
 
-Batches and results have all lengths first, then all contents. Triton itself has each length before its element.
+Batches and results have all lengths first, then all contents. In Triton's own layout, each length precedes its element.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def bytes_array(buffer: Any, offset: int, shape: tuple[int, ...]) -> Array:
         return _single_element(buffer, offset).reshape(shape)
     lengths = struct.unpack_from(f"<{count}I", buffer, offset)
     array = np.empty(count, np.object_)
-    # `struct` loops in C. Its module-level cache is bypassed, since no two batches have the same format.
+    # `struct` loops in C. Its module-level cache is bypassed, since formats rarely repeat.
     array[:] = struct.Struct("%ds" * count % lengths).unpack_from(buffer, offset + count * LENGTH_SIZE)
     return array.reshape(shape)
 
@@ -38,7 +38,7 @@ def _single_element(buffer: Any, offset: int) -> Array:
     array = np.empty(1, np.object_)
     array[0] = element = bytes(memoryview(buffer)[start : start + length])
     if len(element) != length:
-        raise struct.error("the element is cut short")  # as for several
+        raise struct.error("the element is cut short")  # like for several elements
     return array
 
 
@@ -70,7 +70,7 @@ def decode_elements(data: bytes) -> list[bytes]:
     """Decodes elements in Triton's layout.
 
     Raises:
-        ValueError: The data end within an element; the message gives the position.
+        ValueError: The data ends within an element; the message gives the position.
     """
     items = []
     position = 0

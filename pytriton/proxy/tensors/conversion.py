@@ -1,7 +1,7 @@
 """Conversion of outputs to arrays of the declared dtype.
 
-Numbers of Python keep their values, but for floats, which have no other precision. Arrays of another dtype are
-converted with a warning if that changes values, as nvidia-pytriton does without one, and refused with ``strict=True``.
+Python's numbers keep their values, except floats, which are rounded to the declared precision. Arrays of another dtype
+are converted, as in nvidia-pytriton, but with a warning if that changes values; with ``strict=True``, they are refused.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NUMBERS = "biuf"
 _BFLOAT16 = "bfloat16"
 _BFLOAT16_PRECISION = 8  # bits
 _COLUMN_RANK = 2
-# What libraries raise for tensors on other devices, or of dtypes that NumPy lacks.
+# The exceptions of libraries for tensors on other devices, or of dtypes that NumPy lacks.
 _NOT_CONVERTED = (CudaError, BufferError, RuntimeError, TypeError, ValueError, AttributeError, OverflowError)
 
 
@@ -75,14 +75,14 @@ def _as_array(value: Any, output: OutputSignature, signature: Signature) -> Arra
         remedy = "give lists of one length" if is_list else "return an array; call .cpu() on a tensor of another device"
         problem = f"is {described(value)} that NumPy cannot convert ({error})"
         raise _refusal(problem, remedy, output, signature) from error
-    remedy = "return an array, or what NumPy makes one of"
+    remedy = "return an array, or a value that NumPy converts to one"
     if isinstance(value, Mapping):
         remedy = "return one dictionary with an array for each output"
     raise _refusal(f"is {described(value)}", remedy, output, signature)
 
 
 def _from_gpu(value: Any, output: OutputSignature) -> Array:
-    """Returns a tensor of a GPU as one that is copied later, if it needs no conversion; otherwise as an array."""
+    """Returns a tensor on a GPU as a `GpuTensor`, which is copied later, or as an array if it needs conversion."""
     tensor = as_gpu_tensor(value, keeps_bfloat16=output.dtype.name == _BFLOAT16)
     return cast(Array, tensor) if tensor.dtype == output.dtype and tensor.ndim else tensor.numpy()
 
@@ -97,7 +97,7 @@ def _portable(tensor: Any) -> Any:
 
 
 def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_array: bool) -> Array:
-    """Returns an array of the declared dtype; ``is_array`` if the callable returned it as one of NumPy."""
+    """Converts an array to the declared dtype; ``is_array`` if the callable returned a NumPy array."""
     source, target = array.dtype, output.dtype
     if not (_is_number(source) and _is_number(target)):
         raise _refusal(f"has dtype {source}", _dtype_remedy(source, target), output, signature)
@@ -125,7 +125,7 @@ def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_arr
 
 
 def _dtype_remedy(source: np.dtype[Any], target: np.dtype[Any]) -> str:
-    """Returns what to do about a dtype that stands for something else than the declared one."""
+    """Returns the remedy for a dtype of another kind than the declared one."""
     remedy = "return an array of the declared dtype"
     if source.kind == "O":
         return f"{remedy}, as from .astype({target.name!r})"
@@ -148,7 +148,7 @@ def _kept(array: Array, changed: Array) -> Array:
     if target.kind == "b":
         return cast(Array, (array == 0) | (array == 1))
     if target.kind in _INTEGERS:
-        # Compared as they are: in a common dtype, large numbers are rounded.
+        # Compared without conversion: in a common dtype, large numbers would be rounded.
         info = np.iinfo(target)
         with np.errstate(invalid="ignore"):
             whole = np.trunc(array) == array
@@ -161,7 +161,7 @@ def _kept(array: Array, changed: Array) -> Array:
 
 
 def _is_between(array: Array, least: int, most: int) -> Array:
-    """Returns which values are between integers that the array's dtype need not have."""
+    """Returns which values are between two integers that the array's dtype may not represent."""
     if array.dtype.kind in _INTEGERS:
         info = np.iinfo(array.dtype)
         least, most = max(least, int(info.min)), min(most, int(info.max))
@@ -172,7 +172,7 @@ def _is_between(array: Array, least: int, most: int) -> Array:
 
 
 def _precision(dtype: np.dtype[Any]) -> int:
-    """Returns how many bits of an integer a floating-point number keeps."""
+    """Returns the number of bits of an integer that a floating-point dtype preserves."""
     return _BFLOAT16_PRECISION if dtype.name == _BFLOAT16 else int(np.finfo(dtype).nmant) + 1
 
 

@@ -16,19 +16,19 @@ LOGGER = logging.getLogger(__name__)
 CALLABLE_LOGGER = logging.getLogger("pytriton.callable")
 
 _WHOLE_BATCH = -1
-# In characters. A text of megabytes would hold up the server, which copies it for each request of the batch.
+# In characters. The server copies a text for each request of the batch, so megabytes would slow it down.
 _MAX_MESSAGE = 4096
 _MAX_TRACE = 65536
 _MAX_NAME = 100
 
 
 class RequestError(Exception):
-    """Fails a request with a message and a code, in place of a response.
+    """Fails a request with a message and a code, instead of a response.
 
     Args:
         code: An `ErrorCode`.
         message: The message for the client.
-        detail: What the server's log is to have; nothing by default.
+        detail: Details for the server's log; empty by default.
         name: The error's name in the server's metrics.
     """
 
@@ -39,8 +39,8 @@ class RequestError(Exception):
         self.name = name
 
 
-class Rescheduled(Exception):  # noqa: N818  (it takes an error's place, and is none)
-    """Returns a request to the server, which schedules it again, in place of a response."""
+class Rescheduled(Exception):  # noqa: N818  (used like an error, but not one)
+    """Returns a request to the server, which schedules it again, instead of a response."""
 
 
 def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) -> RequestFailure:
@@ -66,7 +66,7 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
     name = _as_c_string(type(error).__name__[:_MAX_NAME])
     raised = type(error), error, _from_callable(error.__traceback__)
     detail = ""
-    if is_enabled():  # here, where the request is known; the server's log would have no more than the text
+    if is_enabled():  # here, where the request is known: the server's log would only have the text
         CALLABLE_LOGGER.error("model %r: the inference callable failed", model, exc_info=raised, extra={"model": model})
     else:
         trace = "".join(traceback.format_exception(*raised)).rstrip()
@@ -84,7 +84,7 @@ def _refusal_of(error: PyTritonInvalidRequestError, model: str, request: int) ->
 def _text_of(error: BaseException) -> str:
     try:
         return str(error)
-    except BaseException as failure:  # SystemExit as well
+    except BaseException as failure:  # including SystemExit
         return f"<no text: {type(failure).__name__} in its __str__>"
 
 

@@ -16,16 +16,16 @@ from pytriton.proxy.types import Array
 
 _CUDA = 2  # kDLCUDA
 _MANAGED = 13  # kDLCUDAManaged
-_LEGACY_STREAM = 1  # in the words of DLPack
+_LEGACY_STREAM = 1  # in DLPack's numbering
 BFLOAT = 4
 """``kDLBfloat``."""
 
 _BF16_CODE = 14
-_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # of DLPack by those of NumPy
+_KINDS = {"i": 0, "u": 1, "f": 2, "b": 6}  # DLPack's codes by NumPy's kinds
 _NAME = b"dltensor"
 _USED_NAME = b"used_dltensor"
 
-_api = ctypes.PyDLL(None)  # not `ctypes.pythonapi`, whose prototypes others may set
+_api = ctypes.PyDLL(None)  # not `ctypes.pythonapi`, whose prototypes other packages may change
 _pointer_of = _api.PyCapsule_GetPointer
 _pointer_of.restype = ctypes.c_void_p
 _pointer_of.argtypes = (ctypes.py_object, ctypes.c_char_p)
@@ -59,10 +59,10 @@ class _DLManagedTensor(ctypes.Structure):
 
 
 class _Peer:
-    """Keeps a tensor of another process.
+    """Keeps a tensor of another process alive.
 
-    Once nothing refers to it any more, that process may write there again: so it first waits for what this process has
-    the GPU do.
+    When this object is deleted, that process may overwrite the tensor; so the destructor first waits for this process's
+    work on the GPU.
     """
 
     def __init__(self, lease: Lease, memory: PeerMemory) -> None:
@@ -72,7 +72,7 @@ class _Peer:
     def __del__(self) -> None:
         try:
             finish(self._memory.device)
-        except Exception:  # the GPU has failed, or the interpreter ends
+        except Exception:  # the GPU has failed, or the interpreter is exiting
             return
 
 
@@ -105,12 +105,12 @@ class _Memory:
 class GpuTensor:
     """A tensor in the memory of a GPU, in C order.
 
-    With ``ModelConfig(gpu_tensors=True)``, inputs that are on a GPU are of this type. Libraries take it without a copy:
+    With ``ModelConfig(gpu_tensors=True)``, inputs on a GPU have this type. Libraries import it without a copy:
     ``torch.from_dlpack(tensor)``, ``cupy.from_dlpack(tensor)``, ``jax.dlpack.from_dlpack(tensor)``. Like an input in
     memory, it is valid for as long as anything refers to it. ``np.asarray(tensor)`` copies it to memory.
 
     Attributes:
-        address: Where it lies.
+        address: Its address.
         device: The number of the GPU.
         shape: The dimensions.
         dtype: The type of its elements.
@@ -125,7 +125,7 @@ class GpuTensor:
     def __init__(
         self, address: int, device: int, shape: tuple[int, ...], dtype: np.dtype[Any], owner: object = None
     ) -> None:
-        """Describes the tensor; ``owner`` keeps its memory."""
+        """Describes the tensor; ``owner`` keeps its memory alive."""
         self.address = address
         self.device = device
         self.shape = shape
@@ -151,11 +151,11 @@ class GpuTensor:
         return self.shape[0]
 
     def __getitem__(self, rows: int | slice) -> GpuTensor:
-        """Returns a row, or rows that follow each other, without a copy."""
+        """Returns a row, or consecutive rows, without a copy."""
         if isinstance(rows, slice):
             start, stop, step = rows.indices(len(self))
             if step != 1:
-                raise IndexError("rows of a GpuTensor are taken one after the other: use torch.from_dlpack(tensor)")
+                raise IndexError("only consecutive rows of a GpuTensor can be selected: use torch.from_dlpack(tensor)")
             shape = (max(stop - start, 0), *self.shape[1:])
         else:
             start, shape = range(len(self))[rows], self.shape[1:]
@@ -190,7 +190,7 @@ class GpuTensor:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """Returns a copy in memory, for NumPy."""
         if copy is False:
-            raise ValueError("a tensor of a GPU becomes an array only by a copy")
+            raise ValueError("a tensor on a GPU can only be converted to an array by a copy")
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
 
@@ -199,14 +199,14 @@ class GpuTensor:
         return np.asarray, (self.numpy(),)
 
     def __dlpack__(self, *, dl_device: tuple[int, int] | None = None, copy: bool | None = None, **_: Any) -> Any:
-        """Returns a capsule of DLPack that shares the memory; what is in it has been written.
+        """Returns a DLPack capsule that shares the memory, whose contents have been written.
 
         Raises:
-            BufferError: It is wanted on another device, or as a copy.
+            BufferError: Another device or a copy is requested.
         """
         if copy or dl_device not in (None, self.__dlpack_device__()):
             raise BufferError("a GpuTensor is shared where it is: convert it with np.asarray, or copy it there")
-        if isinstance(self._owner, _Consumed):  # whose library may be busy with it
+        if isinstance(self._owner, _Consumed):  # its library may still be writing it
             finish(self.device)
         return _capsule_of(self)
 
@@ -229,10 +229,10 @@ class GpuTensor:
 
 
 def peer_tensor(lease: Lease, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> GpuTensor:
-    """Returns a tensor of the other process, whose `DeviceLocation` lies at an offset of a lease.
+    """Returns a tensor of the other process, given the offset of its `DeviceLocation` in a lease.
 
     Raises:
-        ProtocolError: There is none.
+        ProtocolError: There is no location.
         CudaError: Its memory cannot be opened.
     """
     location, memory = lease.open(offset)
@@ -240,7 +240,7 @@ def peer_tensor(lease: Lease, offset: int, shape: tuple[int, ...], dtype: np.dty
 
 
 def is_on_gpu(value: Any) -> bool:
-    """Returns whether something is a tensor of a library in the memory of a GPU."""
+    """Returns whether a value is a library's tensor in the memory of a GPU."""
     if isinstance(value, np.generic) or not hasattr(value, "__dlpack_device__"):
         return False
     try:
@@ -250,11 +250,11 @@ def is_on_gpu(value: Any) -> bool:
 
 
 def as_gpu_tensor(value: Any, *, keeps_bfloat16: bool = False) -> GpuTensor:
-    """Returns a tensor of a library that lies in the memory of a GPU, without a copy if it is in C order.
+    """Converts a library's tensor in the memory of a GPU, without a copy if it is in C order.
 
     Args:
-        value: A tensor for which `is_on_gpu`.
-        keeps_bfloat16: Leave bfloat16 as it is, rather than convert it to float32.
+        value: A tensor for which `is_on_gpu` is true.
+        keeps_bfloat16: Whether to keep bfloat16 instead of converting it to float32.
 
     Raises:
         CudaError: It has a dtype that NumPy lacks, or cannot be shared.
@@ -264,7 +264,7 @@ def as_gpu_tensor(value: Any, *, keeps_bfloat16: bool = False) -> GpuTensor:
     try:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(value, torch.Tensor):
-            with torch.cuda.device(value.device):  # PyTorch exports those of the current GPU alone
+            with torch.cuda.device(value.device):  # PyTorch only exports tensors of the current GPU
                 return _from_torch(torch, value.detach(), keeps_bfloat16)
         if hasattr(value, "flags") and not value.flags.c_contiguous:  # CuPy
             value = value.copy(order="C")
@@ -277,12 +277,12 @@ def as_gpu_tensor(value: Any, *, keeps_bfloat16: bool = False) -> GpuTensor:
 def _from_torch(torch: Any, tensor: Any, keeps_bfloat16: bool) -> GpuTensor:
     if tensor.dtype is torch.bfloat16 and not keeps_bfloat16:
         tensor = tensor.float()
-    # That stream waits for the one that makes the tensor.
+    # That stream waits for the one that computes the tensor.
     return from_capsule(tensor.contiguous().__dlpack__(stream=_LEGACY_STREAM))
 
 
 def from_capsule(capsule: Any) -> GpuTensor:
-    """Returns the tensor of a DLPack capsule that lies in the memory of a GPU, and takes it over.
+    """Takes over the tensor of a DLPack capsule, in the memory of a GPU.
 
     Raises:
         CudaError: It has a dtype that NumPy lacks, or is not in C order.
@@ -326,7 +326,7 @@ def _dtype_of(tensor: DLTensor) -> np.dtype[Any]:
 
 
 def _capsule_of(tensor: GpuTensor) -> Any:
-    """Returns a capsule of NumPy's, which keeps the tensor, with another device and another type in it."""
+    """Returns a DLPack capsule: one of NumPy, which keeps the tensor alive, with device and type replaced."""
     capsule = np.asarray(_Memory(tensor)).__dlpack__()
     head = head_of(capsule)
     head.device_type, head.device_id = tensor.__dlpack_device__()

@@ -1,4 +1,4 @@
-"""The layout of a message's data: where each array goes behind the header."""
+"""The layout of a message's data: the position of each array after the header."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pytriton.proxy.transport.device_arena import DeviceArena
 from pytriton.proxy.types import Array
 from pytriton.proxy.wire.encoding import DEVICE_LOCATION_SIZE, DeviceLocation, TensorLocation, aligned
 
-_SMALL = 4096  # bytes; larger arrays are copied by NumPy, which releases the GIL
-_BUILTIN = 1  # the buffer protocol may not know dtypes of other packages
+_SMALL = 4096  # bytes; NumPy copies larger arrays, and releases the GIL
+_BUILTIN = 1  # the buffer protocol may not support dtypes of other packages
 
 
 class Layout:
-    """Collects arrays and assigns each a place in the message's data.
+    """Collects arrays and assigns each a position in the message's data.
 
     Args:
-        devices: Where tensors of GPUs go; by default, they are copied to memory.
+        devices: Where tensors on GPUs go; by default, they are copied to memory.
     """
 
     __slots__ = ("_arrays", "_devices", "_joined", "_kept", "size")
@@ -38,7 +38,7 @@ class Layout:
         self._joined: list[tuple[int, tuple[int, ...], Sequence[Array]]] = []
 
     def add(self, arrays: Sequence[Array], shape: tuple[int, ...], code: int) -> TensorLocation:
-        """Adds arrays of one dtype, which together make one tensor of ``shape``."""
+        """Adds arrays of one dtype, which together form one tensor of ``shape``."""
         offset = self.size
         if code == BYTES_CODE:
             lengths, contents = bytes_parts(arrays)
@@ -58,7 +58,7 @@ class Layout:
         self._kept.append(kept)
 
     def add_on_device(self, tensors: Sequence[Any], shape: tuple[int, ...]) -> TensorLocation | None:
-        """Adds tensors that together make one tensor of ``shape``, if they are of one GPU and can stay there."""
+        """Adds tensors that together form one tensor of ``shape``, if they are on one GPU and can stay there."""
         devices = {tensor.device if type(tensor) is GpuTensor else None for tensor in tensors}
         if self._devices is None or len(devices) > 1 or None in devices:
             return None
@@ -95,7 +95,7 @@ class Layout:
 
         Raises:
             ArenaError: The arena is full.
-            CudaError: A tensor of a GPU cannot be read.
+            CudaError: A tensor on a GPU cannot be read.
         """
         size = len(head) + self.size
         offset = arena.allocate(size, self._kept)
@@ -108,14 +108,14 @@ class Layout:
                 np.concatenate(arrays, out=whole)
             for position, array in self._arrays:
                 put(array, memory, data + position)
-        except BaseException:  # what a GPU computes may fail as late as this
+        except BaseException:  # work on a GPU may fail only now
             arena.discard(offset)
             raise
         return offset, size
 
 
 def put(array: Array | GpuTensor, memory: Any, start: int) -> None:
-    """Copies an array, or a tensor of a GPU, into memory in C order."""
+    """Copies an array, or a tensor on a GPU, into memory in C order."""
     if isinstance(array, GpuTensor):
         array.copy_into(np.ndarray(array.shape, array.dtype, memory, start))
         return

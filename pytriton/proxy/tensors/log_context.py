@@ -13,8 +13,8 @@ from pytriton.proxy.tensors.batch import Batch
 class LogContext:
     """Adds a batch to the log records of this thread or task, in a ``with`` block.
 
-    Ids are decoded once a record asks for them. Tasks and threads that outlive the block, and have copied its context,
-    do not keep the batch in memory.
+    Ids are decoded when a record needs them. Tasks and threads that outlive the block, with a copy of its context, do
+    not keep the batch in memory.
 
     Args:
         batch: The batch.
@@ -42,7 +42,7 @@ class LogContext:
         batch = self._batch
         if batch is None:
             return fields
-        if batch.spans is not None:  # for what is logged about a call that has ended; the current span goes first
+        if batch.spans is not None:  # for records about a call that has ended; the current span takes precedence
             fields.update(json_logs.span_fields(batch.spans.call))
         ids = [batch.metadata(request).id for request in range(batch.request_count)]
         if len(ids) > 1 and any(ids):

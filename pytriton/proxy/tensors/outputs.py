@@ -1,4 +1,4 @@
-"""The outputs that an inference callable returned, checked against the model's declaration."""
+"""Checks the outputs of an inference callable against the model's declaration."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _by_index(outputs: Outputs, signature: Signature) -> dict[int, Array]:
     if len(outputs) > len(signature.outputs):
         if all(isinstance(each, Mapping) for each in outputs):
             raise PyTritonValidationError(
-                f"the inference callable returned {len(outputs)} dictionaries in place of one: return a single "
+                f"the inference callable returned {len(outputs)} dictionaries instead of one: return a single "
                 "dictionary, below @batch with arrays over the whole batch"
             )
         raise PyTritonValidationError(
@@ -160,7 +160,7 @@ def _known(outputs: Mapping[str, Array], unknown: str, signature: Signature) -> 
     )
     if signature.strict or not any(name in signature.output_index for name in outputs):
         raise PyTritonValidationError(problem)
-    signature.warn(f"{problem}. It is left out.")
+    signature.warn(f"{problem}. It is dropped.")
     index = signature.output_index
     return {index[name]: array for name, array in outputs.items() if name in index}
 
@@ -168,7 +168,7 @@ def _known(outputs: Mapping[str, Array], unknown: str, signature: Signature) -> 
 def _check_requested(
     by_index: dict[int, Array], outputs: Outputs, requested: list[int] | None, signature: Signature
 ) -> None:
-    """Warns of outputs that were left out; outputs in order must be complete, since they are told by their places."""
+    """Warns about missing outputs; outputs in order must be complete, since their positions identify them."""
     for index in range(len(signature.outputs)) if requested is None else requested:
         if index not in by_index:
             problem = f"the inference callable did not return the output {signature.outputs[index].name!r}"
@@ -179,7 +179,7 @@ def _check_requested(
 
 
 def _checked_rows(array: object, output: OutputSignature, signature: Signature, rows: list[int]) -> Array:
-    """Returns the array of a whole batch as `_checked` does; one that is converted has its rows checked only now."""
+    """Returns the array of a whole batch like `_checked`; if it was converted, its rows are checked only now."""
     checked = _checked(array, output, signature)
     if checked is not array and len(checked) != sum(rows):
         raise wrong_rows(repr(output.name), len(checked), sum(rows))
@@ -187,7 +187,7 @@ def _checked_rows(array: object, output: OutputSignature, signature: Signature, 
 
 
 def _checked(array: object, output: OutputSignature, signature: Signature) -> Array:
-    """Returns the array, converted to the declaration if need be."""
+    """Returns the array, converted to the declared dtype if necessary."""
     if type(array) is np.ndarray and array.dtype is output.dtype and array.ndim == output.rank and output.is_plain:
         return array
     if not signature.loose:

@@ -1,4 +1,4 @@
-"""Results: writes what a function or a coroutine returned for a batch into shared memory."""
+"""Results: writes the return value of a function or coroutine for a batch into shared memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MOST_FORMS = 256
 
 
 class _ResultTemplate(NamedTuple):
-    """A result without its data and its times.
+    """A result without its data and times.
 
     Attributes:
         head: The message's header.
@@ -46,7 +46,7 @@ class _ResultTemplate(NamedTuple):
 class ResultWriter:
     """Checks the results of a model, and writes them into shared memory.
 
-    Outputs with the same dtypes and shapes pass the same checks and go to the same places, so a template of each such
+    Outputs with the same dtypes and shapes pass the same checks and have the same layout, so a template of each such
     result is cached.
 
     Args:
@@ -58,7 +58,7 @@ class ResultWriter:
         self._forms: dict[tuple[object, ...] | None, _ResultTemplate] = {}
 
     def write(self, returned: object, batch: Batch, times_ns: tuple[int, int], arena: Arena) -> tuple[int, int]:
-        """Writes what an inference callable returned into a block of the arena.
+        """Writes the return value of an inference callable into a block of the arena.
 
         Args:
             returned: See `collect_outputs`.
@@ -110,7 +110,7 @@ class ResultWriter:
     def _template_of(self, columns: list[OutputColumn], arrays: list[Array], batch: Batch) -> _ResultTemplate | None:
         """Returns the template for outputs; None if it depends on more than their dtypes and shapes."""
         signature = self._signature
-        if signature.loose or len(columns) < len(signature.outputs):  # the requested outputs decide, too
+        if signature.loose or len(columns) < len(signature.outputs):  # it also depends on the requested outputs
             return None
         for column, array in zip(columns, arrays):
             if column.stacked is not array or signature.outputs[column.position].code == BYTES_CODE:
@@ -131,7 +131,7 @@ def write_result(
     times_ns: tuple[int, int],
     arena: Arena,
 ) -> tuple[int, int]:
-    """Writes any outputs into a block of the arena.
+    """Writes outputs of any kind into a block of the arena.
 
     Args:
         columns: The outputs.
@@ -177,7 +177,7 @@ def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: L
 def _lay_out_whole(
     position: int, code: int, arrays: list[Array], shape: tuple[int, ...], batch: Batch, layout: Layout
 ) -> TensorColumn:
-    """Lays out a stacked column. A large unmodified part of an input is referred to rather than copied."""
+    """Lays out a stacked column. A large unmodified part of an input is referenced instead of copied."""
     if code != BYTES_CODE:
         size = math.prod(shape) * arrays[0].itemsize
         offset = batch.offset_of(arrays) if size >= _WORTH_A_LOOK * len(arrays) else None
@@ -191,7 +191,7 @@ def _lay_out_whole(
 
 
 def _by_datatype(column: OutputColumn) -> list[OutputColumn]:
-    """Splits an output whose datatype differs among the responses into one column for each."""
+    """Splits an output whose datatype differs between responses into one column per datatype."""
     codes = [None if array is None else CODE_BY_DTYPE[array.dtype] for array in column.arrays]
     kinds = dict.fromkeys(code for code in codes if code is not None)
     if len(kinds) < 2:

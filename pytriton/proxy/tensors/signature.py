@@ -17,7 +17,7 @@ class OutputSignature(NamedTuple):
     """The declaration of one output.
 
     ``rank`` and ``shape`` include the batch dimension (-1) if the model batches. ``is_plain`` means that only the dtype
-    and the rank of an array have to be checked.
+    and the rank of an array must be checked.
     """
 
     name: str
@@ -32,14 +32,14 @@ class Signature:
     """The declaration of a model, as a worker needs it.
 
     Attributes:
-        spec: The model as it was bound.
+        spec: The specification of the bound model.
         model: The model's name.
         batching: Whether the first dimension of every tensor is the batch.
-        strict: Whether outputs are checked against the declared dimensions, besides their dtype and rank, and are not
+        strict: Whether outputs are checked against the declared dimensions, in addition to dtype and rank, and are not
             rounded.
-        loose: Whether outputs may be left out, and are sent unchecked.
+        loose: Whether outputs may be missing, and are sent unchecked.
         inputs: Names of the inputs, in order.
-        scalar_inputs: Positions of the inputs without dimensions, which have one of size 1 in Triton.
+        scalar_inputs: Positions of the inputs without dimensions, which have a dimension of size 1 in Triton.
         outputs: The outputs, in order.
         output_index: Position of each output by name.
     """
@@ -70,7 +70,7 @@ class Signature:
         self.output_index = {output.name: index for index, output in enumerate(self.outputs)}
 
     def warn(self, problem: str) -> None:
-        """Logs, once for the model, a deviation that is served, but refused with ``strict=True``."""
+        """Logs, once per model, a deviation that would be refused with ``strict=True``."""
         if not self._has_warned:
             self._has_warned = True
-            LOGGER.warning("Model %r: %s This is said once; bind(..., strict=True) refuses it.", self.model, problem)
+            LOGGER.warning("Model %r: %s Logged once; bind(..., strict=True) makes it an error.", self.model, problem)

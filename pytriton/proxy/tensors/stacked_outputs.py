@@ -1,4 +1,4 @@
-"""The outputs of a whole batch, which behave as the list of dictionaries that they stand for."""
+"""The outputs of a whole batch, which behave like a list of the requests' outputs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _OF_ELEMENTS = (set(dir(list)) - set(dir(object)) | {"__eq__", "__ne__", "__lt__
     "__class_getitem__",
     "__len__",
 }
-"""The methods of lists that look at the elements or change them."""
+"""The methods of lists that read or change the elements."""
 
 
 class StackedOutputs(list[Any]):
     """The outputs of a whole batch, as ``@batch`` callables return them.
 
-    It is a list with the outputs of each request, split when somebody looks at them. Until then a worker takes it as a
-    whole, so that nothing is split on the way back to the server.
+    It is a list with the outputs of each request, which are split on first access. A worker sends the unsplit arrays,
+    so that nothing is split on the way back to the server.
 
     Args:
         outputs: Arrays over all requests, by name or in the order of the model's outputs.
@@ -44,7 +44,7 @@ class StackedOutputs(list[Any]):
     """
 
     is_whole = True
-    """Whether nobody has looked at the elements, which could have been changed since."""
+    """Whether the elements have not been accessed; afterwards, they may have been changed."""
     _names: Sequence[str] | None = None
 
     def __init__(self, outputs: object, rows: list[int], names: Sequence[str] | None = None) -> None:
@@ -93,7 +93,7 @@ class StackedOutputs(list[Any]):
         try:
             rows = len(array)
             part: Array = array[start:stop]
-        except TypeError:  # a number, which is refused with the declared shape
+        except TypeError:  # a number, which is refused later
             return cast(Array, array)
         if rows != total:
             raise wrong_rows(_place(array, self.outputs), rows, total)
@@ -101,7 +101,7 @@ class StackedOutputs(list[Any]):
 
 
 def _splitting(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Returns a method of lists that splits the outputs before."""
+    """Returns a method of lists that splits the outputs first."""
 
     @functools.wraps(method)
     def call(self: StackedOutputs, *args: Any, **kwargs: Any) -> Any:
@@ -116,7 +116,7 @@ for _name in _OF_ELEMENTS | {"__repr__"}:
 
 
 def by_name(outputs: Any, names: Sequence[str]) -> Any:
-    """Returns outputs in the order of the model's as a dictionary; anything else as it is."""
+    """Converts outputs in the model's order to a dictionary; returns anything else unchanged."""
     if type(outputs) in (list, tuple) and len(outputs) == len(names):
         return dict(zip(names, outputs))
     return outputs
@@ -128,11 +128,11 @@ def as_outputs(outputs: object) -> Outputs:
     Raises:
         PyTritonValidationError: It returned something else.
     """
-    if type(outputs) in PLAIN_OUTPUTS:  # first, because checking for the abstract classes takes a microsecond
+    if type(outputs) in PLAIN_OUTPUTS:  # first: checking for the abstract classes takes a microsecond
         return outputs  # type: ignore[return-value]
     if isinstance(outputs, Mapping) or (isinstance(outputs, Sequence) and not isinstance(outputs, (str, bytes))):
         return outputs
-    if isinstance(outputs, BaseException):  # in place of outputs
+    if isinstance(outputs, BaseException):  # returned instead of outputs
         raise outputs
     raise PyTritonValidationError(
         f"the inference callable returned {described(outputs)}: return a dictionary of arrays by output name, or a "

@@ -1,4 +1,4 @@
-"""The warm-up of a model instance: batches with the declared data, in place of what the server sends."""
+"""The warm-up of a model instance: batches with the declared data instead of the server's."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pytriton.proxy.types import Array
 
 
 class Warmup:
-    """The batches of one model instance's warm-up, which come in the order of ``ModelConfig.model_warmup``.
+    """The batches of one model instance's warm-up, in the order of ``ModelConfig.model_warmup``.
 
-    Triton repeats one sample within a batch, and wants all inputs. So the server sends placeholders.
+    Triton repeats one sample within a batch, and requires all inputs. So the server sends placeholders.
 
     Args:
         signature: The model's declaration.
@@ -29,7 +29,7 @@ class Warmup:
         """Returns the next batch, with the data that its warm-up declares.
 
         Args:
-            lease: The block with the batch as the server has sent it, which counts where the model declares no warm-up.
+            lease: The block with the server's batch, which is used if the model declares no warm-up.
         """
         warmup = next(self._left, None)
         if warmup is None:
@@ -40,7 +40,7 @@ class Warmup:
 
 
 class WarmupBatch(Batch):
-    """A batch that holds other arrays than those in shared memory."""
+    """A batch with other arrays than those in shared memory."""
 
     __slots__ = ()
 

@@ -1,1 +1,1 @@
-"""The transport: how messages reach the other process. Twin of ``backend/transport``."""
+"""The transport: how messages reach the other process. Counterpart of ``backend/transport``."""

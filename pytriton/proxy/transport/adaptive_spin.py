@@ -1,7 +1,7 @@
-"""Adaptive busy-waiting: polls for a short while before sleeping. Twin of ``backend/transport/adaptive_spin.h``.
+"""Adaptive busy-waiting: polls for a short while before sleeping. Counterpart of ``backend/transport/adaptive_spin.h``.
 
-A sleeping thread runs again only 20 to 50 us after it is woken. When requests come one after the other, that is a large
-part of the time that each of them takes.
+A sleeping thread runs again only 20 to 50 us after it is woken. For requests that arrive one after another, that is a
+large part of their latency.
 """
 
 from __future__ import annotations
@@ -25,27 +25,28 @@ _spinning: set[AdaptiveSpin] = set()  # of all threads of the process
 
 
 def _limit(*, for_reply: bool) -> int:
-    """Returns how many threads of the process may spin at a time, for one of them to begin; 0 if none may."""
+    """Returns the maximum number of threads of the process that may spin at a time; 0 if none may."""
     processors = len(os.sched_getaffinity(0))
     if processors == 1 or os.environ.get("PYTRITON_SPIN") == "0":
         return 0
-    return processors if for_reply else processors // 2  # a worker that waits must not slow down one that calls it
+    return processors if for_reply else processors // 2  # a waiting worker must not slow down its callers
 
 
 class AdaptiveSpin:
     """Waits for a recurring event, and learns how long it takes. Used by one thread at a time.
 
     Args:
-        for_reply: Whether it waits for replies to calls, which go before batches: more threads may spin for them.
+        for_reply: Whether it waits for replies to calls, which take precedence over batches: more threads may spin for
+            them.
     """
 
     __slots__ = ("_average_ns", "_backlog", "_backoff", "_limit", "_next_backoff")
 
     def __init__(self, *, for_reply: bool = False) -> None:
         self._limit = _limit(for_reply=for_reply)
-        self._average_ns = 10 * _MAX_WAIT_NS  # moving average of the time it takes
-        self._backlog = 0  # waits left until the backlog counts as gone
-        self._backoff = 0  # waits left until spinning is tried again
+        self._average_ns = 10 * _MAX_WAIT_NS  # moving average of the waiting time
+        self._backlog = 0  # remaining waits until the backlog is assumed to be gone
+        self._backoff = 0  # remaining waits until spinning is tried again
         self._next_backoff = _MIN_BACKOFF
 
     def wait(
@@ -55,15 +56,15 @@ class AdaptiveSpin:
         batch_size: int = 0,
         linger: Optional[Callable[[int], object]] = None,  # noqa: UP045
     ) -> Optional[_Thing]:  # noqa: UP045
-        """Waits for the event, spinning where that is likely to pay.
+        """Waits for the event, spinning if that is likely to pay off.
 
         Args:
             poll: Returns the event, or None if it has not happened yet.
             sleep: Blocks until the event happens; may give up and return None.
-            batch_size: Number of requests in the previous batch. After a large one clients are queueing, and for a
+            batch_size: Number of requests in the previous batch. After a large one, clients are queueing, and for a
                 while the processor has better things to do than to spin.
             linger: Spins without the interpreter until the event may have happened, or until a moment on the clock of
-                ``time.monotonic_ns()``. Without it, this calls ``poll`` again and again.
+                ``time.monotonic_ns()``. Without it, this calls ``poll`` repeatedly.
 
         Returns:
             The event, or None if ``sleep`` gave up.
@@ -87,10 +88,10 @@ class AdaptiveSpin:
         begin: int,
         linger: Optional[Callable[[int], object]],  # noqa: UP045
     ) -> Optional[_Thing]:  # noqa: UP045
-        """Spins for the event where that is likely to pay, for callers that sleep by themselves.
+        """Spins for the event if that is likely to pay off, for callers that do the sleeping.
 
         Args:
-            poll: As for `wait`, and so is the rest.
+            poll: As for `wait`.
             begin: When the wait began, on the clock of ``time.monotonic_ns()``.
             linger: Spins without the interpreter.
 
@@ -102,7 +103,7 @@ class AdaptiveSpin:
         if self._backoff:
             self._backoff -= 1
             return None
-        # With the interpreter, only one: nothing else can run Python meanwhile.
+        # Only one thread with the interpreter: nothing else can run Python meanwhile.
         if len(_spinning) >= (min(1, self._limit) if linger is None else self._limit):
             return None
         _spinning.add(self)
@@ -112,7 +113,7 @@ class AdaptiveSpin:
             _spinning.discard(self)
 
     def learn(self, begin: int) -> None:
-        """Learns how long a wait took, which ends now."""
+        """Records the duration of a wait that ends now."""
         waited = min(time.monotonic_ns() - begin, 10 * _MAX_WAIT_NS)
         self._average_ns += (waited - self._average_ns) >> 3
 

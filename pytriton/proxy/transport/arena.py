@@ -1,8 +1,8 @@
-"""A buddy allocator in anonymous shared memory. Twin of ``backend/transport/arena.h``.
+"""A buddy allocator in anonymous shared memory. Counterpart of ``backend/transport/arena.h``.
 
 Each side of a connection owns one arena and is the only one to allocate in it; the other side maps it, reads, and
 releases. An arena is a sparse memfd: its capacity is address space, and only pages that were written take memory. Block
-sizes are powers of two, so no sequence of sizes can fragment it for good.
+sizes are powers of two, so no sequence of sizes can fragment it permanently.
 
 A block starts with a header of ``BLOCK_HEADER`` bytes. Its first word is 1 while the block is in use; the reader stores
 0 there to release it, which any thread may do at any time.
@@ -37,7 +37,7 @@ _MAX_CAPACITY = 1 << 36
 _COLLECT_PER_ALLOCATION = 8
 _FALLOC_FL_KEEP_SIZE = 1
 _FALLOC_FL_PUNCH_HOLE = 2
-# The memory keeps its size: reading beyond the end of a file that has shrunk would kill the reader.
+# The memory must keep its size: reading beyond the end of a file that has shrunk would kill the reader.
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -75,13 +75,13 @@ class Arena:
         self.memory = Mapping(self.fd, self.capacity)
         self.memory.madvise(mmap.MADV_DONTDUMP)
         self._words = memoryview(self.memory).cast("q")
-        # Per order: (offset, when it was freed, whether it has pages); the block freed last is used first.
+        # Per order: (offset, when it was freed, whether it has pages); the most recently freed block is reused first.
         self._free: list[list[tuple[int, float, bool]]] = [[] for _ in range(self.capacity.bit_length())]
         self._free[-1].append((0, 0.0, False))
         # (offset, order, object kept alive), the oldest first
         self._used: deque[tuple[int, int, object]] = deque()
         self.devices = DeviceArena()
-        """The same for tensors in the memory of GPUs."""
+        """The arena for tensors in the memory of GPUs."""
 
     def allocate(self, size: int, keep: object = None) -> int:
         """Allocates a block.
@@ -99,7 +99,7 @@ class Arena:
         order = max(_MIN_ORDER, (size + BLOCK_HEADER - 1).bit_length())
         used = self._used
         if used and used[0][1] == order and self._words[used[0][0] >> 3] == 0:
-            offset = used.popleft()[0]  # the common case: the oldest block is free by now and has the right size
+            offset = used.popleft()[0]  # the common case: the oldest block is free again and has the right size
         else:
             self._collect(_COLLECT_PER_ALLOCATION)
             if order >= len(self._free):
@@ -115,7 +115,7 @@ class Arena:
         return offset + BLOCK_HEADER
 
     def discard(self, offset: int) -> None:
-        """Frees a block of which the other side was never notified."""
+        """Frees a block that was never announced to the other side."""
         self._words[(offset - BLOCK_HEADER) >> 3] = 0
 
     def trim(self, before: float) -> bool:
@@ -182,10 +182,10 @@ class Arena:
             if words[offset >> 3] == 0:
                 self._free[order].append((offset, time.monotonic(), True))
             else:
-                used.append((offset, order, kept))  # held for long: check others before this one again
+                used.append((offset, order, kept))  # in use for long: check the others before this one again
 
     def _merge(self) -> None:
-        """Merges free buddies. Only done when no block fits: the same sizes tend to be needed again."""
+        """Merges free buddies. Only done if no block fits: the same sizes tend to be needed again."""
         for order in range(_MIN_ORDER, len(self._free) - 1):
             size = 1 << order
             blocks = {block[0]: block for block in self._free[order]}
@@ -233,7 +233,7 @@ _BYTE: np.dtype[np.uint8] = np.dtype(np.uint8)
 class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
     """The bytes of a block in the other side's arena.
 
-    Arrays made from it hold it as their base, so it lives as long as anything refers to the block. Its destructor
+    Arrays made from it have it as their base, so it lives as long as anything refers to the block. Its destructor
     releases the block.
     """
 
@@ -242,10 +242,10 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
     _index: int
 
     def open(self, offset: int) -> tuple[DeviceLocation, PeerMemory]:
-        """Opens the memory of a GPU that the `DeviceLocation` at ``offset`` names.
+        """Opens the memory of a GPU that the `DeviceLocation` at ``offset`` refers to.
 
         Raises:
-            ProtocolError: There is none.
+            ProtocolError: There is no location.
             CudaError: The memory cannot be opened.
         """
         location = DeviceLocation.read(self, offset)
@@ -261,7 +261,7 @@ class Lease(np.ndarray[Any, np.dtype[np.uint8]]):
 
 
 class LockedLease(Lease):
-    """A lease of page-locked memory, which a GPU may still be reading when the last array that refers to it goes."""
+    """A lease of page-locked memory, which a GPU may still be reading when the last array of it is deleted."""
 
     __slots__ = ()
 
@@ -270,22 +270,22 @@ class LockedLease(Lease):
             return
         try:
             finish_all()
-        except Exception:  # the interpreter ends, and has lost this module
+        except Exception:  # the interpreter is exiting, and has cleared this module
             return
         super().__del__()
 
 
 def map_memory(fd: int) -> Mapping:
-    """Maps all of the shared memory behind ``fd``, and closes ``fd``.
+    """Maps all of the shared memory of ``fd``, and closes ``fd``.
 
     Raises:
-        OSError: It is no shared memory, or not sealed, so that the other side could take it away.
+        OSError: It is not shared memory, or not sealed, so that the other side could truncate it.
     """
     try:
         if not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
             raise OSError(errno.EINVAL, "the other side's shared memory may shrink")
         memory = Mapping(fd, os.fstat(fd).st_size)
-        memory.madvise(mmap.MADV_DONTDUMP)  # else the kernel writes gigabytes for minutes when a process crashes
+        memory.madvise(mmap.MADV_DONTDUMP)  # otherwise, the kernel writes gigabytes for minutes when a process crashes
         return memory
     finally:
         os.close(fd)
@@ -295,13 +295,13 @@ class PeerArena:
     """The arena in which the other side allocates."""
 
     def __init__(self, fd: int) -> None:
-        """Maps the whole arena behind ``fd``, and closes ``fd``."""
+        """Maps the whole arena of ``fd``, and closes ``fd``."""
         self.memory = map_memory(fd)
         self._size = len(self.memory)
         self.words: memoryview[int] | None = memoryview(self.memory).cast("q")
         """The arena as words; None in a fork, where leases must not release blocks that the parent uses."""
         self.devices = PeerDeviceArena()
-        """The same for tensors in the memory of GPUs."""
+        """The arena for tensors in the memory of GPUs."""
         _peer_arenas.add(self)
 
     def lease(self, offset: int, size: int) -> Lease:
@@ -310,13 +310,13 @@ class PeerArena:
         Raises:
             ValueError: There is no such block.
         """
-        # As in `_check`, which would take longer. NumPy does not notice an overflow.
+        # Inlined from `_check`, for speed. NumPy does not detect an overflow.
         if not BLOCK_HEADER <= offset <= self._size - size <= self._size:
             self._check(offset, size)
         if size >= WORTH_LOCKING and self.memory.locks_pages:
             self.memory.lock_block(offset - BLOCK_HEADER, 1 << (size + BLOCK_HEADER - 1).bit_length())
             return self._leased(LockedLease, offset, size)
-        # As `_leased`, which would take longer.
+        # Inlined from `_leased`, for speed.
         lease = _new_array(Lease, (size,), _BYTE, self.memory, offset)
         lease._arena = self
         lease._index = (offset - BLOCK_HEADER) >> 3

@@ -1,7 +1,7 @@
-"""The channel between a model instance and its worker. Twin of ``backend/transport/channel.h``.
+"""The channel between a model instance and its worker. Counterpart of ``backend/transport/channel.h``.
 
 A Unix SEQPACKET socket carries the handshake, with the file descriptors of the arenas, and the notifications, unless
-these go through a doorbell. A round trip costs two thread wake-ups, and a peer that has gone is noticed at once.
+these go through a doorbell. A round trip costs two thread wake-ups, and a disconnected peer is noticed at once.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Channel:
         self._is_closed = False
         self._rests = False
         self.is_woken = False
-        """Whether `wake` was called; whoever called `receive` resets it."""
-        # Python's own timeout would cost another system call per notification.
+        """Whether `wake` was called; the caller of `receive` resets it."""
+        # A timeout of Python's socket would cost another system call per notification.
         connected.setblocking(True)
         connected.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", IDLE_S, 0))
 
@@ -46,7 +46,7 @@ class Channel:
         """Sends a `Notification`, or a tuple of its fields, together with file descriptors if any are given.
 
         Raises:
-            OSError: The other side has gone.
+            OSError: The other side has disconnected.
         """
         if self._doorbell is not None:
             self._doorbell.notify(notification)
@@ -59,7 +59,7 @@ class Channel:
         """Sends notifications over the socket, by one system call.
 
         Raises:
-            OSError: The other side has gone.
+            OSError: The other side has disconnected.
         """
         self._sender.send_several([NOTIFICATION.pack(*notification) for notification in notifications])
 
@@ -70,10 +70,10 @@ class Channel:
             batch_size: Number of requests in the previous batch.
 
         Returns:
-            The notification, or None if none came for ``IDLE_S`` seconds, or `wake` was called.
+            The notification, or None if none arrived for ``IDLE_S`` seconds, or `wake` was called.
 
         Raises:
-            EOFError: The other side has gone.
+            EOFError: The other side has disconnected.
         """
         if self._doorbell is None:
             return self._spin.wait(self.receive_now, self._sleep, batch_size)
@@ -85,7 +85,7 @@ class Channel:
         PEERS.add(self._socket.fileno(), self._doorbell.wake)
 
     def acknowledge_at(self, memory: Any, offset: int) -> None:
-        """Has `acknowledge` count in a doorbell in shared memory; called after the handshake."""
+        """Makes `acknowledge` count in a doorbell in shared memory; called after the handshake."""
         self._acknowledgements = Doorbell(memory, offset, IDLE_S)
 
     def acknowledge(self) -> None:
@@ -95,7 +95,7 @@ class Channel:
 
     @property
     def unacknowledged(self) -> int:
-        """The number of the newest notification, if the other side counts them and it was not acknowledged; else 0."""
+        """The number of the newest notification, if it is counted and was not acknowledged; otherwise 0."""
         return 0 if self._acknowledgements is None else self._acknowledgements.unacknowledged
 
     def rest(self) -> None:
@@ -123,7 +123,7 @@ class Channel:
         return notification
 
     def _check_peer(self) -> None:
-        """Raises EOFError if the other side has gone, or does not use the doorbell."""
+        """Raises EOFError if the other side has disconnected, or does not use the doorbell."""
         if self._receive(socket.MSG_DONTWAIT) is not None:
             raise EOFError
 
@@ -139,7 +139,7 @@ class Channel:
         return tuple.__new__(Notification, NOTIFICATION.unpack(data))  # faster than `_make`, which is not a builtin
 
     def fileno(self) -> int:
-        """Returns the socket's descriptor: readable when a notification has come or the other side has gone."""
+        """Returns the socket's descriptor: readable if a notification has arrived or the other side disconnected."""
         return self._socket.fileno()
 
     def receive_now(self) -> Notification | None:
@@ -149,7 +149,7 @@ class Channel:
             The notification, or None if there is none.
 
         Raises:
-            EOFError: The other side has gone.
+            EOFError: The other side has disconnected.
         """
         return self._receive(socket.MSG_DONTWAIT)
 
@@ -157,7 +157,7 @@ class Channel:
         """Receives notifications without waiting, by one system call.
 
         Raises:
-            EOFError: The other side has gone. Notifications that it sent just before are lost.
+            EOFError: The other side has disconnected. Notifications that it sent just before are lost.
         """
         if self._reader is None:
             self._reader = NotificationReader(self._socket)
@@ -167,10 +167,10 @@ class Channel:
         return [tuple.__new__(Notification, notification) for notification in notifications]
 
     def receive_fds(self) -> tuple[Notification, int, int | None]:
-        """Waits for a notification that brings one or two file descriptors.
+        """Waits for a notification with one or two file descriptors.
 
         Raises:
-            EOFError: The other side has gone, was silent for ``IDLE_S`` seconds, or sent no descriptor.
+            EOFError: The other side has disconnected, was silent for ``IDLE_S`` seconds, or sent no descriptor.
         """
         try:
             data, fds, _, _ = socket.recv_fds(self._socket, NOTIFICATION.size, 2)
@@ -183,7 +183,7 @@ class Channel:
         return Notification._make(NOTIFICATION.unpack(data)), fds[0], fds[1] if len(fds) > 1 else None
 
     def wake(self) -> None:
-        """Makes the thread that is in `receive` return; without a doorbell, within ``IDLE_S`` seconds."""
+        """Makes the thread in `receive` return; without a doorbell, within ``IDLE_S`` seconds."""
         self.is_woken = True
         if (doorbell := self._doorbell) is not None:
             doorbell.wake()

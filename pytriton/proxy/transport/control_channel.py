@@ -1,4 +1,4 @@
-"""The control channel between a worker process and its supervisor. Twin of ``backend/transport/control_channel.h``.
+"""The control channel of a worker process and its supervisor. Counterpart of ``backend/transport/control_channel.h``.
 
 It is a stream socket that exists as long as both processes do. The supervisor sends commands and the process replies,
 one at a time. A frame is its size (64 bits, little-endian) followed by a message of ``wire/control.py``.
@@ -24,14 +24,14 @@ class ControlChannel:
         self._socket = connected
 
     def fileno(self) -> int:
-        """Returns the socket's descriptor, which is readable when a frame comes or the other side has gone."""
+        """Returns the socket's descriptor: readable if a frame has arrived or the other side disconnected."""
         return self._socket.fileno()
 
     def send(self, frame: bytes) -> None:
         """Sends a frame.
 
         Raises:
-            OSError: The other side has gone.
+            OSError: The other side has disconnected.
         """
         self._socket.sendall(_SIZE.pack(len(frame)) + frame)
 
@@ -42,8 +42,8 @@ class ControlChannel:
             timeout_s: How long to wait for each part of it; None waits forever.
 
         Raises:
-            EOFError: The other side has gone.
-            TimeoutError: Nothing came for ``timeout_s`` seconds.
+            EOFError: The other side has disconnected.
+            TimeoutError: Nothing arrived for ``timeout_s`` seconds.
         """
         self._socket.settimeout(timeout_s)
         return self._take(_SIZE.unpack(self._take(_SIZE.size))[0])

@@ -1,7 +1,7 @@
-"""Memory of GPUs for the tensors of batches. Twin of ``backend/transport/device_arena.h``.
+"""Memory of GPUs for the tensors of batches. Counterpart of ``backend/transport/device_arena.h``.
 
-Each side allocates for what it sends, and the other side opens that memory (CUDA IPC). Sizes are powers of two, and
-what was allocated stays so until the connection is closed: opening memory takes a hundred microseconds.
+Each side allocates memory for the tensors that it sends, and the other side opens it (CUDA IPC). Sizes are powers of
+two, and memory stays allocated until the connection is closed: opening it takes a hundred microseconds.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOGGER = logging.getLogger(__name__)
 _MIN_SIZE = 1 << 21  # the driver allocates no less
 
 
-_refusal: str | None = None  # why memory of GPUs cannot be shared here
+_refusal: str | None = None  # the reason if memory of GPUs cannot be shared here
 
 
 class DeviceBlock:
@@ -40,7 +40,7 @@ class DeviceArena:
         self._has_warned = False
 
     def warn(self, error: CudaError) -> None:
-        """Logs, once, that tensors go through memory instead, and why."""
+        """Logs once that tensors go through host memory, and why."""
         if not self._has_warned:
             self._has_warned = True
             LOGGER.warning("Tensors of a GPU are copied to memory: %s", error)
@@ -49,7 +49,7 @@ class DeviceArena:
         """Returns memory of a GPU, at least ``size`` bytes.
 
         Raises:
-            CudaError: There is too little, or it cannot be shared.
+            CudaError: There is too little memory, or it cannot be shared.
         """
         if _refusal is not None:
             raise CudaError(_refusal)
@@ -67,12 +67,12 @@ class DeviceArena:
         except CudaError:
             if not self._free:
                 raise
-            self._free.clear()  # what is of other sizes may make room
+            self._free.clear()  # blocks of other sizes may make room
             return DeviceBlock(Memory(rounded, device), self._free)
 
 
 class PeerDeviceArena:
-    """The other side's memory of a GPU, which this one opens."""
+    """The other side's memory of a GPU, which this side opens."""
 
     def __init__(self) -> None:
         self._opened: dict[tuple[bytes, bytes], PeerMemory] = {}
@@ -84,7 +84,7 @@ class PeerDeviceArena:
         return bool(self._opened)
 
     def try_to_open(self, location: DeviceLocation) -> None:
-        """Opens memory if possible; after a failure, this process shares none of its own memory either."""
+        """Opens memory if possible; after a failure, this process does not share its own memory either."""
         global _refusal
         try:
             self.open(location)
@@ -92,7 +92,7 @@ class PeerDeviceArena:
             _refusal = str(error)
 
     def open(self, location: DeviceLocation) -> PeerMemory:
-        """Returns the memory in which a tensor lies.
+        """Returns the memory that contains a tensor.
 
         Raises:
             CudaError: It cannot be opened.

@@ -1,8 +1,8 @@
-"""A doorbell: futex-based wake-up with a one-slot mailbox. Twin of ``backend/transport/doorbell.h``.
+"""A doorbell: futex-based wake-up with a one-slot mailbox. Counterpart of ``backend/transport/doorbell.h``.
 
-Sleeping on a futex costs much less than on a socket, so both sides share words in memory. In sequential mode only one
-notification is under way at a time, and it lies beside these words; other notifications travel over a socket, and the
-words count them.
+Sleeping on a futex costs much less than on a socket, so both sides share words in memory. In sequential mode, only one
+notification is in transit at a time, and it is stored next to these words; other notifications go over a socket, and
+the words count them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DOORBELL_SIZE = 128
 and a slot for the backend."""
 
 _BACKEND = 64  # where the backend's half starts
-_ACKNOWLEDGED = (_BACKEND + 4) // 4  # index of the word with the number of notifications that the worker has taken
+_ACKNOWLEDGED = (_BACKEND + 4) // 4  # index of the word that counts the notifications taken by the worker
 _OFFSET, _SIZE, _SEQUENCE, _KIND = 1, 2, 3, 4  # fields of a notification, as 64-bit words of each half
 _BACKENDS_OFFSET, _BACKENDS_SIZE, _BACKENDS_SEQUENCE = 9, 10, 11
 _FUTEX_WAIT, _FUTEX_WAKE, _FUTEX_WAKE_OP = 0, 1, 5
@@ -41,7 +41,7 @@ _syscall_on_two_words.argtypes = (*_SLEEP_OR_WAKE, ctypes.c_void_p, ctypes.c_uin
 
 
 def _load_spin() -> Any:
-    """Returns the function that spins without the interpreter; None where the library was not built."""
+    """Returns the function that spins without the interpreter; None if its library is missing."""
     import pytriton.proxy.transport
 
     for folder in pytriton.proxy.transport.__path__:
@@ -104,26 +104,26 @@ class Doorbell:
         self._acknowledged = 0
         self._sequence = 0  # of the last batch
         self.notified_without_batch = False
-        """Whether a notification came without a batch, as when the other side closes, or this one called `wake`."""
+        """Whether a notification arrived without a batch: the other side has closed, or this side called `wake`."""
 
     def has_notification(self) -> bool:
-        """Returns whether there is a notification that was not acknowledged yet."""
+        """Returns whether there is an unacknowledged notification."""
         return self._words[0] != self._acknowledged
 
     @property
     def unacknowledged(self) -> int:
-        """The number of the newest notification, if it was not acknowledged; else 0."""
+        """The number of the newest notification, if it was not acknowledged; otherwise 0."""
         words = self._words
         sent = words[0]
         return 0 if sent == words[_ACKNOWLEDGED] else sent
 
     def acknowledge(self) -> None:
-        """Acknowledges a notification, visibly to the other side."""
+        """Acknowledges a notification; the other side can see that."""
         self._acknowledged = (self._acknowledged + 1) & _MASK
         self._words[_ACKNOWLEDGED] = self._acknowledged
 
     def acknowledge_aloud(self) -> None:
-        """Acknowledges a notification, and wakes the other side if that waits for it."""
+        """Acknowledges a notification, and wakes the other side if it waits for that."""
         _ring(self._own + 4 * _ACKNOWLEDGED)
 
     def take(self) -> Notification | None:
@@ -144,14 +144,14 @@ class Doorbell:
 
     @property
     def linger(self) -> Optional[Callable[[int], object]]:  # noqa: UP045
-        """Spins without the interpreter until a notification comes, or until a moment; see `AdaptiveSpin.wait`."""
-        return None if _spin is None else self._linger  # not kept: a circle would keep the memory mapped
+        """Spins without the interpreter until a notification arrives, or a given time; see `AdaptiveSpin.wait`."""
+        return None if _spin is None else self._linger  # not stored: a reference cycle would keep the memory mapped
 
     def _linger(self, end_ns: int) -> None:
         _spin(self._own, self._acknowledged, end_ns)
 
     def sleep(self, *, forever: bool = False) -> None:
-        """Sleeps until a notification comes, `wake` is called, or, unless ``forever``, the timeout has passed."""
+        """Sleeps until a notification arrives, `wake` is called or, unless ``forever``, the timeout has passed."""
         _syscall(_FUTEX, self._own, _FUTEX_WAIT, self._acknowledged, None if forever else self._timeout_address)
 
     def wake(self) -> None:
@@ -169,5 +169,5 @@ class Doorbell:
 
 def _ring(word: int) -> None:
     """Counts a notification, and wakes the thread that sleeps."""
-    # The kernel increments the count: a reader who sees it also sees the writes before, on any processor.
+    # The kernel increments the count: a reader who sees it also sees earlier writes, on any processor.
     _syscall_on_two_words(_FUTEX, word, _FUTEX_WAKE_OP, 1, None, word, _ADD_1)

@@ -1,4 +1,4 @@
-"""The number of forks that led to this process, by which a forked process knows that it is one."""
+"""Counts the forks that led to this process, so that a forked process can be detected."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ os.register_at_fork(after_in_child=FORKS.increment)
 
 
 def exit_fork(model: str) -> NoReturn:
-    """Ends a process that an inference callable has forked, and that returned from it.
+    """Exits a process that an inference callable has forked and that returned from the callable.
 
-    Its parent responds to the requests; shared memory and connections are the parent's, too.
+    Its parent responds to the requests, and owns the shared memory and the connections.
     """
     LOGGER.error(
-        "A process that the inference callable of model %r forked has left the callable, and ends here: end it in the "
-        "callable, by os._exit.",
+        "A process that the inference callable of model %r forked has left the callable, and exits here: exit in the "
+        "callable, with os._exit.",
         model,
     )
     os._exit(_EXIT_STATUS)

@@ -1,4 +1,4 @@
-"""Many messages of one size for one system call: the arguments of ``recvmmsg`` and ``sendmmsg``."""
+"""The arguments of ``recvmmsg`` and ``sendmmsg``: many messages of equal size for one system call."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class _Message(ctypes.Structure):
 
 
 class MessageVector:
-    """A buffer for messages that lie back to back.
+    """A buffer of consecutive messages.
 
     Args:
-        count: How many it has room for.
-        size: Bytes of each.
+        count: The number of messages.
+        size: The size of each in bytes.
     """
 
     def __init__(self, count: int, size: int) -> None:

@@ -1,7 +1,7 @@
-"""Reads many notifications from a socket at a time, without giving up the interpreter in between.
+"""Reads many notifications from a socket at a time, without releasing the interpreter.
 
-A thread that gives up the interpreter for a system call may have to wait for it behind all other threads, which takes
-far longer than a system call that does not block.
+A thread that releases the interpreter for a system call may then have to wait for all other threads, which takes far
+longer than a non-blocking system call.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class NotificationReader:
         self._fd = connected.fileno()
         self._vector = MessageVector(_COUNT, NOTIFICATION.size)
         self.has_ended = False
-        """Whether the other side had gone when `read` was called last, even if it returned notifications."""
+        """Whether the other side had disconnected at the last `read`, even if that returned notifications."""
 
     def read(self) -> list[tuple[int, int, int, int]] | None:
-        """Returns the notifications that have come, at most 64 of them; None if the other side has gone."""
+        """Returns the notifications that have arrived, at most 64; None if the other side has disconnected."""
         vector = self._vector
         count = _recvmmsg(self._fd, vector.address, _COUNT, socket.MSG_DONTWAIT, None)
         if count < 0:

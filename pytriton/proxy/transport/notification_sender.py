@@ -1,7 +1,7 @@
-"""Sends notifications over a socket without giving up the interpreter, unless that blocks.
+"""Sends notifications over a socket without releasing the interpreter, unless that blocks.
 
-A thread that gives up the interpreter for a system call may have to wait for it behind all other threads; those of them
-that wait for a lock of this thread do so meanwhile.
+A thread that releases the interpreter for a system call may then have to wait for all other threads, and threads that
+need a lock of this one wait as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pytriton.proxy.transport.message_vector import MessageVector
 from pytriton.proxy.wire.notification import NOTIFICATION
 
 _COUNT = 64
-_LOOK_MS = 100  # and then it tries again
+_LOOK_MS = 100  # after which it tries again
 _FLAGS = int(socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 
 _send = ctypes.PyDLL(None).send  # keeps the GIL
@@ -36,19 +36,19 @@ class NotificationSender:
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
         self.wake: Callable[[], None] | None = None
-        """Called when there is no room, so that the other side reads."""
-        self._lock = threading.Lock()  # of the vector
+        """Called when there is no room, to make the other side read."""
+        self._lock = threading.Lock()  # guards the vector
         self._vector: MessageVector | None = None
 
     def send(self, message: bytes) -> None:
         """Sends an encoded notification.
 
         Raises:
-            OSError: The other side has gone.
+            OSError: The other side has disconnected.
         """
         while _send(self._socket.fileno(), message, len(message), _FLAGS) != len(message):
             try:
-                self._socket.send(message, _FLAGS)  # raises what is wrong
+                self._socket.send(message, _FLAGS)  # raises the error
                 return
             except BlockingIOError:
                 self._wait_for_room()
@@ -57,7 +57,7 @@ class NotificationSender:
         """Sends encoded notifications in their order, by one system call.
 
         Raises:
-            OSError: The other side has gone.
+            OSError: The other side has disconnected.
         """
         if len(messages) == 1:
             self.send(messages[0])
@@ -75,7 +75,7 @@ class NotificationSender:
         poll.poll(_LOOK_MS)
 
     def _send_at_once(self, messages: Sequence[bytes]) -> int:
-        """Returns how many were sent: there may not be room for all."""
+        """Returns the number of messages sent: there may not be room for all."""
         with self._lock:
             if self._vector is None:
                 self._vector = MessageVector(_COUNT, NOTIFICATION.size)

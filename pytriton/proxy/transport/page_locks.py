@@ -1,4 +1,4 @@
-"""Page-locked shared memory, which GPUs read and write several times as fast as other memory."""
+"""Page-locked shared memory, which GPUs access several times faster than other memory."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pytriton.proxy.cuda.driver import CudaError, lock_pages, unlock_pages
 LOGGER = logging.getLogger(__name__)
 
 WORTH_LOCKING = 1 << 18
-"""Bytes of the smallest block that is page-locked: a GPU copies smaller ones about as fast without."""
+"""The smallest block that is page-locked, in bytes: for smaller ones, it makes little difference."""
 
-_RANGE = 1 << 25  # bytes that are locked at a time, which takes some milliseconds
+_RANGE = 1 << 25  # bytes that are locked at a time, which takes a few milliseconds
 
 
 class Mapping(mmap.mmap):
     """Shared memory whose blocks can be page-locked, each as a whole.
 
-    Blocks are powers of two, and lie at multiples of their size. So do the ranges that are locked.
+    Sizes of blocks are powers of two, and their offsets multiples of their size. The same holds for locked ranges.
     """
 
     _locked: dict[int, int] | None = None  # sizes of the locked ranges by their offset; None until there may be some
@@ -35,13 +35,13 @@ class Mapping(mmap.mmap):
         return self._locked is not None
 
     def lock_blocks(self) -> None:
-        """Has blocks locked from now on. The owner of the memory must no longer return pages to the system."""
+        """Enables locking of blocks. From now on, the owner of the memory must not return pages to the system."""
         self._address = np.frombuffer(self, np.uint8).__array_interface__["data"][0]
         self._lock = threading.Lock()
         self._locked = {}
 
     def lock_block(self, offset: int, size: int) -> None:
-        """Locks a block, if blocks are to be locked and the driver does not refuse.
+        """Locks a block, if locking is enabled and the driver does not refuse.
 
         Args:
             offset: Where the block starts.
@@ -56,7 +56,7 @@ class Mapping(mmap.mmap):
             if self._is_refused or any(first <= start and start + length <= first + locked[first] for first in locked):
                 return
             try:
-                # Smaller ranges in it have no blocks of their own by now.
+                # Smaller ranges in it no longer belong to separate blocks.
                 for first in [first for first in locked if start <= first < start + length]:
                     unlock_pages(self._address + first)
                     del locked[first]
@@ -70,5 +70,5 @@ class Mapping(mmap.mmap):
         try:
             for first in self._locked or ():
                 unlock_pages(self._address + first)
-        except Exception:  # the interpreter ends, and may have lost this module, or the driver
+        except Exception:  # the interpreter is exiting, and may have cleared this module or the driver
             return

@@ -1,6 +1,6 @@
 """Watches all connections of a process in one thread, and notices when the other side closes one.
 
-So the threads of idle workers sleep until something happens: thousands of them cost no processor time.
+So the threads of idle workers can sleep without a timeout: thousands of them take no processor time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 
 class PeerWatch:
-    """Calls a function once when a socket is readable, or its other side has gone.
+    """Calls a function once when a socket is readable or its other side has disconnected.
 
     The thread is started with the first socket.
     """
@@ -29,7 +29,7 @@ class PeerWatch:
 
         Args:
             fd: Its file descriptor.
-            callback: Called in the thread; now and then although nothing has happened.
+            callback: Called in the thread, occasionally without an event.
 
         Raises:
             OSError: It cannot be watched.
@@ -42,14 +42,14 @@ class PeerWatch:
             self._epoll.register(fd, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLONESHOT)
 
     def remove(self, fd: int) -> None:
-        """Watches a socket no longer; it must not be closed yet."""
+        """Stops watching a socket, which must not be closed yet."""
         with self._lock:
             if self._callbacks.pop(fd, None) is not None and self._epoll is not None:
                 with contextlib.suppress(OSError):  # an inference callable may have closed the descriptor
                     self._epoll.unregister(fd)
 
     def _start(self) -> None:
-        self._callbacks = {}  # a fork has those of its parent
+        self._callbacks = {}  # drops those of the parent in a fork
         self._owner = os.getpid()
         self._epoll = epoll = select.epoll()
         threading.Thread(target=self._run, args=(epoll,), name="pytriton-peers", daemon=True).start()
@@ -59,7 +59,7 @@ class PeerWatch:
             for fd, _ in epoll.poll():
                 self._notify(fd)
 
-    def _notify(self, fd: int) -> None:  # on its own, so that a waiting thread does not hold the last connection
+    def _notify(self, fd: int) -> None:  # separate: the waiting thread must not keep a connection
         callback = self._callbacks.get(fd)
         if callback is not None:
             callback()

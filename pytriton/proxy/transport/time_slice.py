@@ -1,4 +1,4 @@
-"""Short time slices for threads on the hot path. Twin of ``backend/transport/time_slice.h``."""
+"""Short time slices for threads on the hot path. Counterpart of ``backend/transport/time_slice.h``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def request_short_time_slice() -> None:
     """Requests a short time slice for the calling thread, so that it runs soon after it is woken.
 
     The slice is 100 us instead of the usual 1 to 3 ms: the thread runs more often, not longer. It takes effect on Linux
-    6.12 and later. A thread with its own scheduling policy or nice value is left alone, and threads that this one
-    starts have the usual slice. The environment variable ``PYTRITON_TIME_SLICE=0`` switches it off.
+    6.12 and later. A thread with its own scheduling policy or nice value is not changed, and threads that this one
+    starts have the usual slice. The environment variable ``PYTRITON_TIME_SLICE=0`` disables it.
     """
     if os.environ.get("PYTRITON_TIME_SLICE") == "0":
         return

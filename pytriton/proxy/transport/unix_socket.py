@@ -1,4 +1,4 @@
-"""Listening Unix sockets, whose paths are limited."""
+"""Listening Unix sockets, whose paths have a maximum length."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def check_socket_path(path: pathlib.Path) -> None:
     """
     if len(str(path).encode()) > _MAX_SOCKET_PATH:
         raise PyTritonBadParameterError(
-            f"The path {path} is too long for a socket, whose path may have {_MAX_SOCKET_PATH} bytes: choose "
+            f"The path {path} is too long for a socket, which may have {_MAX_SOCKET_PATH} bytes: choose "
             "another folder by workspace= or by the environment variable PYTRITON_HOME."
         )
 

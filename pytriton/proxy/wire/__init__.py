@@ -1,1 +1,1 @@
-"""The wire format of messages and notifications in memory. Twin of ``backend/wire``."""
+"""The wire format of messages and notifications in memory. Counterpart of ``backend/wire``."""

@@ -1,4 +1,4 @@
-"""Messages of the control channel between a worker process and its supervisor. Twin of ``backend/wire/control.h``."""
+"""Messages of a worker process's control channel. Counterpart of ``backend/wire/control.h``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Command(enum.IntEnum):
 
 
 HAS_READINESS_CHECK = "is_ready"
-"""In place of the configuration, in the reply to LOAD: the model has a readiness check of its own."""
+"""The configuration in the reply to LOAD if the model has its own readiness check."""
 
 
 @dataclass
@@ -35,13 +35,13 @@ class CommandMessage:
             model instance; STOP shuts the process down; CHECK_READY checks whether the model can infer; STATUS queries
             how busy the process is; END_STREAMS ends running coroutines and generators; RETIRE shuts the process down
             once no model instance is connected. All other fields belong to the first two commands.
-        folder: Where the process may put its sockets, in a folder of mode 0700.
+        folder: Where the process may create its sockets, in a folder of mode 0700.
         model: The model's name.
         version: The model's version.
         instance: The instance's name.
         config: The model's configuration, as JSON.
         repository: The model's folder; empty for bound models.
-        backend: The folder of the Python-based backend that serves the model; empty for a model with code of its own.
+        backend: The folder of the Python-based backend that serves the model; empty for a model with its own code.
         instance_kind: ``CPU`` or ``GPU``.
         device_id: The instance's device.
         payload: The factory of a bound model, pickled; empty for models of a repository.
@@ -70,8 +70,8 @@ class CommandReply:
         config: After COMPLETE_CONFIG, the completed configuration as JSON. After LOAD, ``HAS_READINESS_CHECK`` or
             empty.
         admission: Where the instance is to connect and how it is served; after ISSUE_TICKET.
-        unrecoverable: The message of a PyTritonUnrecoverableError that the inference callable raised. Only this is sent
-            without a command, between replies.
+        unrecoverable: The message of a PyTritonUnrecoverableError that the inference callable raised. Such a reply, and
+            no other, is sent without a command.
         connections: Number of connected model instances; after STATUS.
         idle_since_ns: When the process became idle, on the monotonic clock; after STATUS.
     """

@@ -1,4 +1,4 @@
-"""The encoding of messages: their parts, a writer and a reader. Twin of ``backend/wire/encoding.h``.
+"""The encoding of messages: their parts, a writer and a reader. Counterpart of ``backend/wire/encoding.h``.
 
 A message is a run of little-endian 64-bit words, then a heap of strings, then tensor data. All offsets are relative to
 the message's own parts, so it can lie anywhere. ``docs/wire.md`` describes the layout word by word.
@@ -18,7 +18,7 @@ LENGTH_SIZE = 4
 """Bytes that hold the length of one BYTES element."""
 
 FINAL = 1
-"""Flag of a response: it is the last of its request."""
+"""Flag of a response: it is the last one of its request."""
 
 RESPONSE = 2
 """Flag of a response: it has a header and outputs."""
@@ -26,7 +26,7 @@ RESPONSE = 2
 FAILED = 4
 """Flag of a response: it has an error."""
 
-# Of a column: it is stacked, and lies in the batch, or on a GPU, rather than in this message.
+# Place of a stacked column that lies in the batch, or on a GPU, instead of in this message.
 _IN_BATCH = 2
 _ON_DEVICE = 3
 
@@ -57,10 +57,10 @@ ABSENT = TensorLocation(-1, 0, ())
 
 
 class DeviceLocation(NamedTuple):
-    """The location of a tensor in the memory of a GPU. It lies in the message's data, in place of the tensor.
+    """The location of a tensor in the memory of a GPU, stored in the message's data instead of the tensor.
 
     Attributes:
-        handle: What another process opens the memory with.
+        handle: The handle with which another process opens the memory.
         gpu: The id of the GPU, the same in all processes.
         offset: Where the tensor starts in that memory.
     """
@@ -75,10 +75,10 @@ class DeviceLocation(NamedTuple):
 
     @classmethod
     def read(cls, buffer: Any, offset: int) -> DeviceLocation:
-        """Decodes what `to_bytes` encoded.
+        """Decodes the result of `to_bytes`.
 
         Raises:
-            ProtocolError: It does not lie in the buffer.
+            ProtocolError: It lies outside the buffer.
         """
         if not 0 <= offset <= len(buffer) - DEVICE_LOCATION_SIZE:
             raise ProtocolError("a tensor lies outside its message")
@@ -141,12 +141,12 @@ def encode_text(text: str) -> bytes:
     """Encodes a string."""
     try:
         return text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # a lone surrogate, say in an exception's text, must not fail the batch
+    except UnicodeEncodeError:  # a lone surrogate, for example in an exception's text, must not fail the batch
         return text.encode("utf-8", "backslashreplace")
 
 
 def text_of(data: bytes) -> str:
-    """Returns bytes as a string, which `encode_text` encodes as they are."""
+    """Decodes bytes to a string, which `encode_text` encodes to the same bytes."""
     return data.decode("utf-8", "surrogateescape")
 
 
@@ -198,7 +198,7 @@ class MessageWriter:
                 self.text(value)
 
     def to_bytes(self) -> bytes:
-        """Returns the message's header; the data is to start right behind it."""
+        """Returns the message's header; the data starts right after it."""
         words = self.words
         count = len(words)
         size = count * 8 + len(self._heap)
@@ -209,7 +209,7 @@ class MessageWriter:
 class MessageReader:
     """Reads the message at ``offset`` in ``buffer``.
 
-    The peer is not trusted: this class, and the functions that decode with it, raise ProtocolError for a malformed
+    The peer is not trusted: this class, and the functions that use it for decoding, raise ProtocolError for a malformed
     message.
     """
 
@@ -220,7 +220,7 @@ class MessageReader:
             raise ProtocolError("a message is too short to have a head")
         heap_offset, self.data_offset = _TEXT.unpack_from(buffer, offset)
         if not _TEXT.size <= heap_offset <= self.data_offset <= size:
-            raise ProtocolError("a message says that its parts lie outside of it")
+            raise ProtocolError("the parts of a message lie outside it")
         self._buffer = buffer
         self._heap_start = offset + heap_offset
         self._heap_size = self.data_offset - heap_offset

@@ -1,4 +1,4 @@
-"""Messages that carry batches to a worker, and results and responses back. Twin of ``backend/wire/inference.h``."""
+"""Messages that carry batches to a worker, and results back. Counterpart of ``backend/wire/inference.h``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ IS_TRACED = 2
 """Flag of a batch: a request has a trace context."""
 
 WANTS_GPU = 4
-"""Flag of a batch: a request wants an output in the memory of a GPU."""
+"""Flag of a batch: a request prefers an output in the memory of a GPU."""
 
 HAS_PARAMETERS = 8
 """Flag of a response entry: its parameters follow."""
@@ -38,14 +38,14 @@ TIMES_AT = 24
 """The offset of the times in a result."""
 write_times = struct.Struct("<2q").pack_into
 """Writes the times into a buffer, at an offset."""
-_PARTS = struct.Struct("<2q")  # where a message's heap and data start
+_PARTS = struct.Struct("<2q")  # the offsets of a message's heap and data
 _PARTS_OF_BATCH = struct.Struct("<3q")
 _TENSORS_AT = _PARTS_OF_BATCH.size
 _SHORT = 1024  # bytes of the largest header that is cached
 
 
 class RequestOptions(NamedTuple):
-    """Options of a request that say how to handle it; most requests set none.
+    """Options that specify how to handle a request; most requests set none.
 
     Attributes:
         correlation_id: The sequence that the request belongs to, a number or a string; 0 for none.
@@ -85,7 +85,7 @@ class BatchMessage:
     cancelled.
 
     ``rows`` is the first dimension of each request, and empty if the model does not batch; ``metadata`` is empty if no
-    request has any. ``is_traced``: a request has a trace context. ``wants_gpu``: one wants an output in the memory of
+    request has any. ``is_traced``: a request has a trace context. ``wants_gpu``: one prefers an output in the memory of
     a GPU.
     """
 
@@ -103,7 +103,7 @@ class BatchMessage:
 
 
 RESCHEDULE = -1
-"""In place of an error code: the request has not failed, but is returned to the server, which schedules it again."""
+"""Replaces an error code: the request has not failed, but is returned to the server, which schedules it again."""
 
 
 class RequestFailure(NamedTuple):
@@ -168,7 +168,7 @@ class ResponsesMessage:
 
 
 def decode_tensors(reader: MessageReader) -> BatchMessage:
-    """Decodes a batch's header without the metadata, from behind the position of the metadata."""
+    """Decodes a batch's header without the metadata, starting after the position of the metadata."""
     request_count, flags = reader.count(), reader.word()
     rows = list(reader.take(request_count)) if flags & HAS_ROWS else []
     columns = reader.columns(request_count)
@@ -191,7 +191,7 @@ def read_batch(message: Any) -> tuple[BatchMessage, int, int]:
     heap_offset, data_offset, metadata_start = _PARTS_OF_BATCH.unpack_from(message)
     end = 8 * metadata_start or heap_offset
     if not _TENSORS_AT <= end <= heap_offset <= data_offset <= size:
-        raise ProtocolError("a batch says that its parts lie outside of it")
+        raise ProtocolError("the parts of a batch lie outside it")
     words: bytes = struct.unpack_from(f"{end - _TENSORS_AT}s", message, _TENSORS_AT)[0]
     read = _read_again if end <= _SHORT else _read_tensors
     return read(words), data_offset, metadata_start
@@ -206,7 +206,7 @@ def read_metadata(message: Any, request_count: int, start: int) -> list[RequestM
 
 def _read_tensors(words: bytes) -> BatchMessage:
     size = _PARTS.size + len(words)
-    return decode_tensors(MessageReader(_PARTS.pack(size, size) + words, 0, size))  # of these words alone
+    return decode_tensors(MessageReader(_PARTS.pack(size, size) + words, 0, size))  # a message of these words only
 
 
 _read_again = functools.lru_cache(maxsize=256)(_read_tensors)
@@ -248,7 +248,7 @@ def encode_result(message: ResultMessage) -> MessageWriter:
 
 @functools.lru_cache(maxsize=256)
 def encode_outputs(request_count: int, columns: tuple[TensorColumn, ...]) -> bytes:
-    """Encodes a result of outputs alone, without the times. Cached: most results of a model differ only in these."""
+    """Encodes a result that only has outputs, without the times. Cached: most results differ only in the times."""
     return encode_result(ResultMessage(request_count, 0, 0, [], columns)).to_bytes()
 
 

@@ -1,6 +1,6 @@
 """Notifications: packets of 32 bytes with the location of a message in shared memory.
 
-Twin of ``backend/wire/notification.h``.
+Counterpart of ``backend/wire/notification.h``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NotificationKind(enum.IntEnum):
 
 
 PAGE_LOCKED = 1
-"""Flag in the size of WELCOME: the worker page-locks what the backend sends."""
+"""Flag in the size of WELCOME: the worker page-locks the backend's arena."""
 
 OPENS_GPU_MEMORY = 2
 """Flag in the size of WELCOME: the worker can open the GPU memory that HELLO names."""

@@ -1,4 +1,4 @@
-"""Messages by which a model instance finds its worker. Twin of ``backend/wire/registration.h``."""
+"""Messages by which a model instance finds its worker. Counterpart of ``backend/wire/registration.h``."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pytriton.proxy.wire.encoding import MessageReader, MessageWriter, ProtocolE
 
 
 class ExecutionMode(enum.IntEnum):
-    """The mode in which a worker takes batches.
+    """The mode in which a worker serves batches.
 
     Attributes:
         SEQUENTIAL: One batch at a time; a result has the responses to all of its requests.
-        CONCURRENT: Several batches at a time; each request gets responses of its own.
-        DEFERRED: As CONCURRENT, but a batch comes only after the inference callable has returned from the previous one,
-            whose responses may still be outstanding.
+        CONCURRENT: Several batches at a time; each request has its own responses.
+        DEFERRED: Like CONCURRENT, but a batch is sent only after the inference callable has returned from the previous
+            one, whose responses may still be outstanding.
     """
 
     SEQUENTIAL = 1
@@ -38,8 +38,8 @@ class RegistrationMessage:
 class AdmissionMessage:
     """Registry to backend: the worker's address, and the names of the inputs and outputs by position.
 
-    ``max_in_flight`` is the number of batches that the worker takes at a time, 1 in sequential mode. ``gpus`` has the
-    ids of the GPUs in whose memory it takes tensors, the preferred one first.
+    ``max_in_flight`` is the number of batches that the worker accepts at a time, 1 in sequential mode. ``gpus`` has the
+    ids of the GPUs in whose memory it accepts tensors, the preferred one first.
     """
 
     socket: str

@@ -1,7 +1,7 @@
 """The statuses with which inference callables refuse requests, and how errors of Triton carry them.
 
 Triton has no code for some of them, its HTTP front end has no status for others, and streams carry only text. So the
-text of the error begins with the status, in words. By these, ``backend/guard/refusals.cc`` corrects the status of
+text of the error begins with the status, in words, from which ``backend/guard/refusals.cc`` corrects the status of
 responses over HTTP.
 """
 
@@ -16,10 +16,10 @@ class RequestStatus(NamedTuple):
     """The status of a refused request.
 
     Attributes:
-        name: That of ``PyTritonInvalidRequestError``.
-        http: The status of HTTP.
+        name: The name in ``PyTritonInvalidRequestError``.
+        http: The HTTP status.
         code: The nearest of Triton's codes.
-        words: How the text of the error begins.
+        words: The beginning of the error's text.
     """
 
     name: str
@@ -37,9 +37,9 @@ _UNAVAILABLE = RequestStatus("unavailable", 503, ErrorCode.UNAVAILABLE, "unavail
 STATUSES = {each.name: each for each in (_INVALID, _NOT_FOUND, _CONFLICT, _TOO_MANY, _UNAVAILABLE)}
 """All statuses by name."""
 
-# An unavailable server has many reasons, after which the request may have been executed.
+# A server may be unavailable for many reasons, after some of which the request may have been executed.
 _BY_CODE: dict[int, RequestStatus] = {each.code: each for each in (_INVALID, _NOT_FOUND, _CONFLICT)}
-# Triton's HTTP port has the same status for both, if the server runs without the guard.
+# Without the guard, Triton's HTTP port has the same status for both.
 _AS_INVALID = (ErrorCode.INVALID_ARG, ErrorCode.ALREADY_EXISTS)
 
 

@@ -1,6 +1,6 @@
 """Messages of a service channel: requests of a worker to the server, and the replies.
 
-Twin of ``backend/wire/service.h``. ``docs/wire.md`` describes the layout word by word.
+Counterpart of ``backend/wire/service.h``. ``docs/wire.md`` describes the layout word by word.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from pytriton.proxy.wire.encoding import (
 
 _FLAGS = 16  # offset of a reply's flags: the word after the message's first two
 _SHORT = 512  # bytes of the largest message that is cached
-# A reply with one output and no parameters: flags, offset and size of the request's id, and behind what most replies of
-# a model have in common, the output's offset, size and rank; the shape follows.
+# A reply with one output and no parameters: flags, offset and size of the request's id; then the words that most
+# replies of a model have in common; then offset, size and rank of the output, and its shape.
 _ONE_OUTPUT = struct.Struct("<16xq24x2q40x3q")
 _SAME = 104  # bytes before that offset
 _COUNTS = slice(64, 80)  # of parameters and outputs
@@ -56,7 +56,7 @@ class ServiceNotification(enum.IntEnum):
 
 
 class TraceActivity(enum.IntEnum):
-    """``TRITONSERVER_InferenceTraceActivity``, as far as it is used; ``RELEASED`` if no more follow."""
+    """The values of ``TRITONSERVER_InferenceTraceActivity`` in use, and ``RELEASED`` if no more follow."""
 
     RELEASED = -1
     REQUEST_START = 0
@@ -123,11 +123,11 @@ NO_BATCH = -1
 
 
 ON_DEVICE = 256
-"""Added to the datatype of a tensor in the memory of a GPU, in whose place a `DeviceLocation` lies."""
+"""Added to the datatype of a tensor in the memory of a GPU, which is replaced by a `DeviceLocation`."""
 
 
 class InferenceCallInput(NamedTuple):
-    """An input of a call. BYTES are in Triton's layout: each element behind its length."""
+    """An input of a call. BYTES are in Triton's layout: each element after its length."""
 
     name: str
     datatype: int
@@ -182,7 +182,7 @@ class MetricUpdate(NamedTuple):
 class MetricMessage:
     """Worker to backend: an operation on a metric. ``number`` identifies the family or the metric.
 
-    UPDATE makes many changes at a time, ``updates``.
+    UPDATE applies many changes at once, ``updates``.
     """
 
     command: MetricOperation
@@ -206,7 +206,8 @@ def read_reply(data: bytes) -> InferenceReplyMessage:
         return decode_reply(MessageReader(data, 0, len(data)))
     if len(data) < _ONE_OUTPUT.size or data[_COUNTS] != _ONE:
         return _decode_cached(data)
-    # The replies of a model differ in little but the request's id, and the place and the shape of their only output.
+    # The replies of a model mostly differ only in the request's id, and in the location and shape of their single
+    # output.
     flags, id_start, id_size, offset, size, rank = _ONE_OUTPUT.unpack_from(data)
     heap = _ONE_OUTPUT.size + 8 * rank
     id_start += heap
@@ -235,7 +236,7 @@ def read_reply(data: bytes) -> InferenceReplyMessage:
 def _head_of(words: bytes, heap: bytes, rank: int) -> tuple[str, int, str, int] | None:
     """Returns the part of a header that stays the same: output, datatype, model, version.
 
-    None if a string lies in the request's id, as in no message that the server writes.
+    None if a string overlaps the request's id, which the server never writes.
     """
     *_, model, model_size, _, request, request_size, _, _, name, name_size, _ = struct.unpack(f"<{_SAME // 8}q", words)
     if any(

@@ -1,6 +1,6 @@
 """Flat combining: a lock whose holder also does the work that other threads have queued.
 
-Threads that wait for a lock in turn, with the interpreter changing hands each time, get in each other's way (a lock
+Threads that acquire a lock one after another, with a switch of the interpreter each time, obstruct each other (a lock
 convoy). See Hendler et al., "Flat Combining and the Synchronization-Parallelism Tradeoff", 2010.
 """
 
@@ -19,11 +19,11 @@ class CombiningLock(Generic[_Item]):
     """A lock that queues work for the thread that holds it.
 
     Args:
-        do: Does the work that was left, in its order, with the lock held: a method of the object that has the lock.
+        do: Does the queued work, in order, with the lock held: a method of the object that owns the lock.
     """
 
     def __init__(self, do: Callable[[list[_Item]], None]) -> None:
-        self._do = weakref.WeakMethod(do)  # a circle would keep that object's shared memory mapped
+        self._do = weakref.WeakMethod(do)  # a reference cycle would keep that object's shared memory mapped
         self._lock = threading.Lock()
         self._left: collections.deque[_Item] = collections.deque()
 
@@ -39,12 +39,12 @@ class CombiningLock(Generic[_Item]):
                 self._do_left()
             finally:
                 self._lock.release()
-            # Who leaves something now may have found the lock taken.
+            # A thread that queued work just now may have found the lock taken.
             if not self._left or not self._lock.acquire(blocking=False):
                 return
 
     def enter_if_free(self) -> bool:
-        """Takes the lock like ``with``, unless another thread has it. Returns whether it did; then call `__exit__`."""
+        """Takes the lock like ``with`` if it is free. Returns whether it did; if so, call `__exit__` afterwards."""
         if not self._lock.acquire(blocking=False):
             return False
         self._do_left()

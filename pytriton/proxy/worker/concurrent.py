@@ -1,7 +1,7 @@
 """Concurrent execution: many batches at a time on one instance.
 
-Twin of ``backend/model_instance/concurrent_executor.h``. Responses are sent per request, in any order across requests.
-Coroutines and async generators run in the event loop of their model, generators in threads.
+Counterpart of ``backend/model_instance/concurrent_executor.h``. Responses are sent per request, in any order across
+requests. Coroutines and async generators run in the event loop of their model, generators in threads.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class ConcurrentExecutor:
         self._poll()
 
     def end(self, reason: str) -> None:
-        """Ends all batches in flight, and sends the clients the reason; from any thread."""
+        """Ends all batches in flight, and sends the clients the reason; may be called from any thread."""
         self._loop.call_soon_threadsafe(self._end, reason)
 
     def wait(self, timeout_s: float) -> bool:
@@ -130,7 +130,7 @@ class ConcurrentExecutor:
         return time.monotonic() if self._in_flight else self._last
 
     def close(self) -> None:
-        """Closes the connection; from any thread."""
+        """Closes the connection; may be called from any thread."""
         self._loop.call_soon_threadsafe(self._close)
 
     def _receive(self) -> None:
@@ -138,7 +138,7 @@ class ConcurrentExecutor:
             for notification in self._channel.receive_several():
                 self._submit(notification)
                 if self._threads is None:
-                    # Not before the loop has run what is ready: what arrives meanwhile becomes one batch.
+                    # Only after the loop has run all ready callbacks: requests that arrive meanwhile form one batch.
                     self._loop.call_soon(self._channel.acknowledge)
         except EOFError:
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
@@ -172,7 +172,7 @@ class ConcurrentExecutor:
         return self._infer_func(in_flight.requests)
 
     def _respond(self, in_flight: InFlightBatch, request: int, item: object, final: bool, later: bool = False) -> None:
-        """Sends a response to a request, or ends it, before or after the callable has returned; from any thread."""
+        """Sends a response to a request, or ends it, even after the callable has returned; called from any thread."""
         if later:
             with contextlib.suppress(RuntimeError):  # the loop is closed, so nothing waits any more
                 self._loop.call_soon_threadsafe(self._respond, in_flight, request, item, final)
@@ -182,11 +182,11 @@ class ConcurrentExecutor:
             response = PendingResponse(in_flight, request, final, now_ns)
         else:
             response = response_of(in_flight, request, item, final, now_ns, self._signature)
-        self._responses.send([response], at_once=True)  # the sender may change the arrays afterwards
+        self._responses.send([response], at_once=True)  # the sender may change its arrays afterwards
         self._complete(in_flight)
 
     async def _serve_async(self, in_flight: InFlightBatch, returned: Any = None) -> None:
-        """Serves a batch in the loop; ``returned`` is what the callable has returned already, if it was called."""
+        """Serves a batch in the loop; ``returned`` is the callable's return value if it was called before."""
         MODEL.set(self._signature.spec)
         CURRENT_CALLER.set((self._server_client, in_flight.sequence))
         in_flight.is_running = True
@@ -219,7 +219,7 @@ class ConcurrentExecutor:
             self._send_returned(in_flight, await returned)
 
     def _send_returned(self, in_flight: InFlightBatch, returned: Any) -> None:
-        """Sends what a coroutine returned: as one result if these are all responses to the batch."""
+        """Sends the return value of a coroutine: as one result if it has all responses to the batch."""
         is_whole = not self._signature.spec.decoupled and in_flight.batch.spans is None
         if is_whole and self._deferred:
             is_whole = returned is not None and all(item is not None for item in returned)
@@ -271,7 +271,7 @@ class ConcurrentExecutor:
         if is_awaited and error is None:
             try:
                 self._loop.call_soon_threadsafe(self._go_on_async, in_flight, returned)
-            except RuntimeError as closed:  # the loop, with the worker
+            except RuntimeError as closed:  # the loop is closed, with the worker
                 error = closed
                 close_unstarted(returned)
             else:
@@ -321,7 +321,7 @@ class ConcurrentExecutor:
         self._responses.send(responses)
 
     def _send_all(self, in_flight: InFlightBatch, returned: object) -> None:
-        """Sends what the callable returned to the requests."""
+        """Sends the callable's return value to the requests."""
         if self._deferred and returned is None:
             return
         now_ns = time.monotonic_ns()
@@ -341,7 +341,7 @@ class ConcurrentExecutor:
         if self._deferred and error is None and in_flight.is_wanted:
             if in_flight.batch.spans is not None:
                 in_flight.batch.spans.end_call()
-            # The server sends the next batch; if a task has gone on with this one, it has been notified before.
+            # The server then sends the next batch; if a task continues with this one, it was notified before.
             notify = self._threads is not None and in_flight.task is None
             self._responses.mark_returned(in_flight, notify=notify)
             self._complete(in_flight)
@@ -381,7 +381,7 @@ class ConcurrentExecutor:
         import asyncio
 
         if error is not None and not isinstance(error, asyncio.CancelledError):
-            LOGGER.warning("The inference callable of model %r failed while it was being ended.", model, exc_info=error)
+            LOGGER.warning("The inference callable of model %r failed while being stopped.", model, exc_info=error)
         if in_flight.end_reason is None:
             return None  # no client is left
         return RequestFailure(0, ErrorCode.UNAVAILABLE, f"model {model!r}: {in_flight.end_reason}", "")
@@ -419,7 +419,7 @@ class ConcurrentExecutor:
 
     def _stop(self, in_flight: InFlightBatch, reason: str | None = None) -> None:
         in_flight.end(reason)
-        if in_flight.has_returned:  # nothing else ends what is left of it
+        if in_flight.has_returned:  # nothing else ends its remaining requests
             self._finish(in_flight, None)
 
     def _close(self) -> None:

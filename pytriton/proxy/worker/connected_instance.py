@@ -30,10 +30,10 @@ class ConnectedInstance:
         self.peer = peer
         self.doorbell = doorbell
         self.warmup = warmup
-        self.arena = Arena()  # of the worker, for this instance
+        self.arena = Arena()  # the worker's, for this instance
         self.server_client = server_client
         self.done = threading.Event()
-        self.thread: int | None = None  # once it serves the instance
+        self.thread: int | None = None  # the thread that serves the instance
         self.has_successor = False
 
     def close(self) -> None:

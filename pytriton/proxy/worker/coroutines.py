@@ -14,12 +14,12 @@ _Result = TypeVar("_Result")
 class WrappingAwaitable(Awaitable[_Result]):
     """Awaits a coroutine that awaits another one; closes both if nothing has awaited it.
 
-    A coroutine that is closed before it starts does not close the one that it was to await: Python then warns that this
-    was never awaited.
+    A coroutine that is closed before it starts does not close the one that it would have awaited, and Python warns that
+    the latter was never awaited.
 
     Args:
         outer: The coroutine that awaits the other one.
-        awaited: The other one, or another awaitable.
+        awaited: The other coroutine, or any awaitable.
     """
 
     def __init__(self, outer: Coroutine[Any, Any, _Result], awaited: Awaitable[Any]) -> None:
@@ -27,7 +27,7 @@ class WrappingAwaitable(Awaitable[_Result]):
         self._awaited: Awaitable[Any] | None = awaited
 
     def __await__(self) -> Generator[Any, None, _Result]:
-        self._awaited = None  # the outer one has it, and drops it early
+        self._awaited = None  # the outer coroutine owns it now, and drops it early
         return self._outer.__await__()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The kinds of inference callables, and how many batches each takes at a time."""
+"""The kinds of inference callables, and the number of batches that each serves at a time."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pytriton.proxy.types import Request
 from pytriton.proxy.wire.registration import ExecutionMode
 
 MAX_IN_FLIGHT = 256
-"""Batches that an instance of a coroutine or an async generator takes at a time by default.
+"""Default number of batches that an instance of a coroutine or an async generator serves at a time.
 
-It is also the number of batches with deferred responses.
+It also limits batches with deferred responses.
 """
 
 MAX_THREADS = 32
-"""Batches that an instance of a generator takes at a time, each in its own thread, by default."""
+"""Default number of batches that an instance of a generator serves at a time, each in its own thread."""
 
 
-_RESULTS = (Iterator, AsyncIterator, Sequence)  # what an inference callable may return, if it is a class
+_RESULTS = (Iterator, AsyncIterator, Sequence)  # a class that is an inference callable is a subclass of one
 
 
 class CallableKind(enum.Enum):
@@ -42,7 +42,7 @@ class CallableKind(enum.Enum):
 
     @property
     def yields(self) -> bool:
-        """Whether it yields responses one after the other."""
+        """Whether it yields responses one after another."""
         return self in (CallableKind.GENERATOR, CallableKind.ASYNC_GENERATOR)
 
 
@@ -97,7 +97,7 @@ def is_deferred(infer_func: Callable[..., Any]) -> bool:
     Such a callable has the attribute ``_pytriton_deferred``. It is called with the requests and a function that sends
     responses from any thread at any time: ``respond(request, item, final)``, with the number of the request and a
     response, an exception or, to end the request, None. It returns None, or a list with one of these for each request,
-    where None stands for a request that is still open. For a request that has ended, ``respond`` does nothing. With
+    where None means that the request is still open. For a request that has ended, ``respond`` does nothing. With
     ``later=True`` it takes no lock, so that a destructor may call it.
     """
     return getattr(infer_func, "_pytriton_deferred", None) is True
@@ -106,9 +106,9 @@ def is_deferred(infer_func: Callable[..., Any]) -> bool:
 def requests_for(infer_func: Callable[..., Any]) -> Callable[[Batch], Sequence[Request]]:
     """Returns the function that turns a batch into a callable's argument: a list of requests, or a `WholeBatch`.
 
-    The latter is for decorators that turn a batch's requests into arguments: functions and methods below ``@batch`` and
-    ``@sample``, whose types have ``_self_joins_requests``. Decorators directly above them, whose types have
-    ``_self_passes_requests``, pass it on. A user's own wrapper gets a list.
+    The latter is for decorators that convert a batch's requests to arguments: functions and methods under ``@batch``
+    and ``@sample``, whose types have ``_self_joins_requests``. Decorators directly above them, whose types have
+    ``_self_passes_requests``, pass it on. A user's wrapper receives a list.
     """
     decorator = _unbound(infer_func)
     while getattr(type(decorator), "_self_passes_requests", False):
@@ -117,7 +117,7 @@ def requests_for(infer_func: Callable[..., Any]) -> Callable[[Batch], Sequence[R
 
 
 def _unbound(decorator: Any) -> Any:
-    """Returns the decorator that a bound method was bound from; anything else as it is."""
+    """Returns the decorator of a bound method; any other object unchanged."""
     bound_from = getattr(decorator, "_self_parent", None)
     return decorator if bound_from is None else bound_from
 
@@ -125,7 +125,7 @@ def _unbound(decorator: Any) -> Any:
 def execution_mode(
     kind: CallableKind, *, decoupled: bool, wanted: int | None, deferred: bool = False
 ) -> tuple[ExecutionMode, int]:
-    """Returns how an instance takes batches.
+    """Returns the execution mode of an instance.
 
     Args:
         kind: The kind of its inference callable.
@@ -134,7 +134,7 @@ def execution_mode(
         deferred: Whether the callable may send responses after it has returned.
 
     Returns:
-        The mode, and the number of batches that the instance takes at a time.
+        The mode, and the number of batches that the instance serves at a time.
     """
     if deferred:
         return ExecutionMode.CONCURRENT if kind.is_async else ExecutionMode.DEFERRED, wanted or MAX_IN_FLIGHT

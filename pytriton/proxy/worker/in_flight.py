@@ -23,14 +23,14 @@ class InFlightBatch:
         self.cancelled = bytes(batch.request_count)
         self.ended: set[int] = set()  # requests that have ended
         self.unwanted: set[int] = set()  # requests that have ended or were cancelled
-        self.unsendable: set[int] = set()  # ended with an error because their outputs did not fit into memory
+        self.unsendable: set[int] = set()  # ended with an error because shared memory was full
         self.start_ns = time.monotonic_ns()
         self.task: asyncio.Task[None] | None = None
         self.end_reason: str | None = None  # why it ends early
-        self.is_running = False  # its task may be cancelled: one that has not started would send no response
+        self.is_running = False  # whether its task may be cancelled: a task that has not started would send no response
         self.turn_s = 0.0  # when its thread last began to run, on the clock of ``time.monotonic()``
-        self.gave_way_to = 0  # the number of the last batch for which its thread has waited
-        self.has_returned = False  # the callable has returned; with deferred responses, requests may still be open
+        self.gave_way_to = 0  # the number of the last batch that its thread waited for
+        self.has_returned = False  # whether the callable has returned; deferred responses may still follow
 
     @property
     def is_wanted(self) -> bool:
@@ -46,5 +46,5 @@ class InFlightBatch:
         """Ends the callable early; called in the loop's thread."""
         self.end_reason = self.end_reason or reason
         if self.is_running and self.task is not None:
-            self.is_running = False  # only once: its clean-up may take a while
+            self.is_running = False  # cancel only once: clean-up may take a while
             self.task.cancel()

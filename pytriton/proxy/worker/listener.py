@@ -72,7 +72,7 @@ class WorkerListener:
             self._tickets = {ticket: worker for ticket, worker in self._tickets.items() if worker not in workers}
 
     def accept(self) -> None:
-        """Accepts an instance, which is served by the worker of its ticket in a thread of its own."""
+        """Accepts an instance, which the worker of its ticket serves in another thread."""
         try:
             connected, _ = self._socket.accept()
         except OSError as error:  # mostly: too many open files
@@ -81,7 +81,7 @@ class WorkerListener:
             return
         try:
             threading.Thread(target=self._serve, args=(connected,), daemon=True).start()
-        except RuntimeError as error:  # there are too many
+        except RuntimeError as error:  # too many threads
             LOGGER.warning("A model instance cannot be accepted: %s", error)
             connected.close()
 
@@ -111,7 +111,7 @@ class WorkerListener:
             server_client = None if service_fd is None else ServerClient(service_fd)
             if server_client is not None and self._on_client is not None:
                 self._on_client(server_client)
-        except OSError:  # it is no socket
+        except OSError:  # the descriptor is not a socket
             LOGGER.warning("A connection with a wrong descriptor was refused.")
             channel.close()
             os.close(peer_fd)
@@ -119,7 +119,7 @@ class WorkerListener:
         gpu_memory = notification.offset + DOORBELL_SIZE if notification.size > DOORBELL_SIZE else 0
         try:
             worker.serve(channel, peer_fd, server_client, notification.offset, gpu_memory)
-        except (OSError, RuntimeError) as error:  # there are too many open files, or threads
+        except (OSError, RuntimeError) as error:  # too many open files or threads
             LOGGER.warning("A model instance cannot be served: %s", error)
             channel.close()
             if server_client is not None:

@@ -20,9 +20,8 @@ class LoadedModel(NamedTuple):
         signature: The model's declaration.
         finalize: Called once when the process shuts down.
         is_ready: The model's readiness check, called at any time; None if it has none.
-        loop: The event loop that the model has known from its start; None if it is to get one of its own.
-        model: A reference to the object that is the model, which tells whether it has been deleted; None if it cannot
-            have one.
+        loop: The event loop that existed when the model was initialized; None to create one.
+        model: A weak reference to the model object, to detect its deletion; None if its class does not allow that.
     """
 
     infer_func: Callable[..., Any]

@@ -1,4 +1,4 @@
-"""The end of a worker process: performs Python's exit steps without waiting for threads of the model."""
+"""The exit of a worker process: performs Python's exit steps without waiting for threads of the model."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ HANDLERS_TIMEOUT_S = 5.0
 
 _POOLS_TIMEOUT_S = 1.0
 _FILES_TIMEOUT_S = 1.0  # for files to be written, if a handler did not return
-_BUSY_TIMEOUT_S = 1.0  # for the main thread to get free, if a call did not end in time
+_BUSY_TIMEOUT_S = 1.0  # for the main thread to become free, if a call did not end in time
 _STDERR_FD = 2
 _FILES = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
 
 
 def exit_process(main_thread: MainThread, release: Callable[[], bool]) -> NoReturn:
-    """Ends this process in order: exit handlers run, finalizers run, and buffered files are written.
+    """Exits this process in an orderly way: runs exit handlers and finalizers, and writes buffered files.
 
-    A handler that raises, or does not return in time, does not keep the process alive. Neither does a thread.
+    Neither a handler that fails or does not return in time nor a thread keeps the process alive.
 
     Args:
         main_thread: Runs the handlers, as when Python exits.
@@ -54,10 +54,10 @@ def exit_process(main_thread: MainThread, release: Callable[[], bool]) -> NoRetu
 
 
 def exit_uncaught(error: BaseException) -> NoReturn:
-    """Ends this process because of an exception in its main thread, as Python does, but without waiting for threads.
+    """Exits this process because of an exception in its main thread, like Python, but without waiting for threads.
 
     Args:
-        error: The exception; of a SystemExit, the status is the process's.
+        error: The exception; the status of a SystemExit becomes that of the process.
     """
     status = 1
     if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
@@ -65,7 +65,7 @@ def exit_uncaught(error: BaseException) -> NoReturn:
     else:
         _tell("".join(traceback.format_exception(type(error), error, error.__traceback__)))
     try:
-        # A handler that hangs ends with the process; this thread ends it, whatever the handlers do.
+        # This thread exits the process even if a handler hangs.
         ending = threading.Timer(HANDLERS_TIMEOUT_S, os._exit, [status])
         ending.daemon = True
         ending.start()
@@ -82,25 +82,25 @@ def _run_for(timeout_s: float, function: Callable[[], None]) -> None:
 
 
 def _run_pool_handlers() -> None:
-    """Lets the pools of concurrent.futures finish their work: they do so before exit handlers are called."""
+    """Lets the pools of concurrent.futures finish their work, which Python does before it calls exit handlers."""
     for handler in reversed(getattr(threading, "_threading_atexits", [])):
         with contextlib.suppress(Exception):
             handler()
 
 
 def _run_handlers(release: Callable[[], bool]) -> None:
-    with contextlib.suppress(BaseException):  # it has been printed
+    with contextlib.suppress(BaseException):  # printed already
         atexit._run_exitfuncs()
-    # To look through all objects takes a while, so there has to be a reason.
+    # Searching all objects takes a while, so it is only done if necessary.
     if not release():
         gc.collect()
     if _has_files_to_write():
         _flush_files()
-    ctypes.CDLL(None).fflush(None)  # what libraries in C have printed
+    ctypes.CDLL(None).fflush(None)  # output of C libraries
 
 
 def _has_files_to_write() -> bool:
-    """Returns whether files or pipes are open for writing, beside the standard streams."""
+    """Returns whether files or pipes are open for writing, besides the standard streams."""
     return any(_is_file_to_write(int(entry.name)) for entry in pathlib.Path("/proc/self/fd").iterdir())
 
 
@@ -115,7 +115,7 @@ def _is_file_to_write(fd: int) -> bool:
 
 
 def _flush_files() -> None:
-    """Flushes files: Python does so when it clears modules, which threads may still be using here."""
+    """Flushes files: Python does so when it clears modules, which is skipped here because threads may use them."""
     for each in gc.get_objects():
         if type(each) in _FILES:
             with contextlib.suppress(Exception):  # it may be closed
@@ -129,6 +129,6 @@ def _flush_streams() -> None:
 
 
 def _tell(text: str) -> None:
-    """Writes to stderr past its buffer, whose lock a handler that hangs may hold."""
+    """Writes to stderr, bypassing its buffer, whose lock a hanging handler may hold."""
     with contextlib.suppress(OSError):
         os.write(_STDERR_FD, text.encode())

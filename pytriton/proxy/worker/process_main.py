@@ -42,10 +42,10 @@ LOGGER = logging.getLogger(__name__)
 CONTROL_FD = 3
 """The file descriptor of a worker process's control channel."""
 
-_HUNG = 70  # the exit status of a process that its watchdog ends
+_HUNG = 70  # the exit status of a process that its watchdog kills
 _STOP_TIMEOUT_S = 30.0
 _LOOP_TIMEOUT_S = 3.0  # for cancelled tasks to clean up, unless one blocks the event loop
-_FINALIZE_TIMEOUT_S = 1.0  # for the thread to get free, if a call did not end in time
+_FINALIZE_TIMEOUT_S = 1.0  # for the thread to become free, if a call did not end in time
 _POLL_INTERVAL_S = 0.1
 
 
@@ -56,7 +56,7 @@ class CommandHandler:
         control: The channel to the supervisor.
         load: Loads the model of a LOAD command.
         complete_config: Completes the model's configuration for a COMPLETE_CONFIG command.
-        main_thread: Runs all of that, and the model; commands are handled in another thread.
+        main_thread: Runs these functions and the model; commands are handled in another thread.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class CommandHandler:
         self._retired = False
 
     def run(self) -> None:
-        """Handles commands until STOP comes or the supervisor has gone."""
+        """Handles commands until STOP arrives or the supervisor exits."""
         self._selector.register(self._control, selectors.EVENT_READ)
         while True:
             for key, _ in self._selector.select(_POLL_INTERVAL_S if self._retired else None):
@@ -129,7 +129,7 @@ class CommandHandler:
                     return CommandReply(error="the model reports that it is not ready")
             else:
                 self._stop()
-        except BaseException as error:  # SystemExit as well: a model may raise it while it is loaded
+        except BaseException as error:  # including SystemExit, which a model may raise while it is loaded
             return CommandReply(
                 error="".join(traceback.format_exception_only(type(error), error))
                 .strip()
@@ -141,10 +141,10 @@ class CommandHandler:
     def _load(self, command: CommandMessage) -> LoadedModel:
         loaded = self._main_thread.call(lambda: self._load_model(command))
         self._loaded = loaded
-        # A plain function that returns an awaitable waits for the loop in the main thread.
+        # If a plain function returns an awaitable, the main thread waits for the loop.
         is_async = callable_kind(loaded.infer_func).is_async
         self._loop = EventLoop(f"pytriton-loop-{command.model}", self._main_thread if is_async else None, loaded.loop)
-        report = self._report if command.payload else None  # a model of a repository does not shut the server down
+        report = self._report if command.payload else None  # a model of a repository must not shut the server down
         self._worker = Worker(
             loaded.infer_func,
             loaded.signature,
@@ -191,7 +191,7 @@ def run_worker(
         control_fd: The file descriptor of the control channel.
     """
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # so that lines of several processes do not mix in the pipe
+        if isinstance(stream, io.TextIOWrapper):  # lines of several processes must not mix in the pipe
             stream.reconfigure(line_buffering=True, write_through=False)
     follow_environment()
     control = ControlChannel(socket.socket(fileno=control_fd))
@@ -211,12 +211,12 @@ def run_worker(
     ).start()
     try:
         main_thread.run()
-    except BaseException as error:  # the model has ended its event loop, or a signal has come
+    except BaseException as error:  # the model ended its event loop, or a signal arrived
         exit_uncaught(error)
 
 
 def _handle_commands(handler: CommandHandler, main_thread: MainThread) -> None:
-    """Handles commands, and then ends the process."""
+    """Handles commands, and then exits the process."""
     try:
         handler.run()
     except (EOFError, OSError):
@@ -230,7 +230,7 @@ def _handle_commands(handler: CommandHandler, main_thread: MainThread) -> None:
 
 
 def _end_process_that_hangs(hangs: bool) -> None:
-    """Ends this process, so that its supervisor starts another; the requests in flight get an error."""
+    """Exits this process, so that its supervisor starts another; requests in flight fail."""
     if hangs:
         sys.stderr.flush()
         os._exit(_HUNG)

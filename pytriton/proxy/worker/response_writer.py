@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     import asyncio
 
 
-_SMALL = 4096  # bytes of an array that is copied sooner than its thread waits for another
+_SMALL = 4096  # bytes of an array; smaller ones are copied rather than waited for
 
 
 class PendingResponse(NamedTuple):
-    """A response on its way to shared memory; with neither arrays nor a failure, it only ends the request."""
+    """A response to write to shared memory; without arrays and failure, it only ends the request."""
 
     in_flight: InFlightBatch
     request: int
@@ -52,14 +52,14 @@ class PendingResponse(NamedTuple):
 def response_of(
     in_flight: InFlightBatch, request: int, item: object, final: bool, now_ns: int, signature: Signature
 ) -> PendingResponse:
-    """Returns the response that an inference callable returned, yielded or raised for a request.
+    """Converts an item that an inference callable returned, yielded or raised to a response.
 
     Args:
         in_flight: The batch.
         request: The index of the request in it.
         item: A `Response`, a dictionary of arrays, or an exception.
         final: Whether it ends the request.
-        now_ns: The ``time.monotonic_ns()`` at which it came.
+        now_ns: The ``time.monotonic_ns()`` of the item.
         signature: The model's declaration.
 
     Raises:
@@ -73,7 +73,7 @@ def response_of(
     for position, array in outputs.items():
         if code_of(array, position, signature) == BYTES_CODE:
             outputs[position] = as_bytes(array)
-        elif isinstance(array, GpuTensor):  # it may be sent later, by another thread
+        elif isinstance(array, GpuTensor):  # it may be copied later, by another thread
             outputs[position] = array.numpy()
     parameters = item.parameters if type(item) is Response else None
     return PendingResponse(in_flight, request, final, now_ns, None, outputs, parameters)
@@ -85,13 +85,13 @@ def is_end(item: object) -> bool:
 
 
 class ResponseWriter:
-    """Sends the responses of a concurrent executor; from any thread.
+    """Sends the responses of a concurrent executor. Safe to use from any thread.
 
     Args:
         channel: The connection.
         arena: The arena for the responses.
         signature: The model's declaration.
-        loop: Collects responses, to send them together.
+        loop: The loop in which responses are collected, to send them together.
         deferred: Whether several threads may respond to a request; the first one to end it wins.
     """
 
@@ -108,8 +108,8 @@ class ResponseWriter:
         # It guards the arena and all attributes below.
         self._replies: list[PendingResponse] = []
         self._result_writer = ResultWriter(signature)
-        self._results: list[Notification] = []  # that are written already
-        self._pending_errors: list[PendingResponse] = []  # errors that replace outputs for which there was no room
+        self._results: list[Notification] = []  # already written
+        self._pending_errors: list[PendingResponse] = []  # errors that replace outputs that did not fit
         self._flush_is_due = False
         self._closed = False
         self._loop_thread = 0
@@ -129,7 +129,7 @@ class ResponseWriter:
             self._closed = True
 
     def send(self, responses: list[PendingResponse], at_once: bool = False) -> None:
-        """Sends responses, by default together with others of the same turn of the loop, or of other threads."""
+        """Sends responses, by default together with others from the same iteration of the loop or other threads."""
         if FORKS.count != self._forks:
             exit_fork(self._signature.model)
         in_loop = threading.get_ident() == self._loop_thread
@@ -146,7 +146,7 @@ class ResponseWriter:
                 self._lock.__exit__()
             return
         with self._lock:
-            if self._deferred:  # several threads may respond to a request
+            if self._deferred:  # another thread may have ended a request
                 responses = [response for response in responses if response.request not in response.in_flight.ended]
             _mark_ended(responses)
             self._replies += responses
@@ -156,15 +156,15 @@ class ResponseWriter:
                 self._flush_soon()
 
     def send_result(self, in_flight: InFlightBatch, returned: object, end_ns: int) -> bool:
-        """Sends all responses to a batch as one result, together with others of the same turn of the loop.
+        """Sends all responses to a batch as one result, together with others from the same iteration of the loop.
 
         Args:
             in_flight: The batch.
-            returned: What the inference callable returned for it; see `collect_outputs`.
+            returned: The return value of the inference callable; see `collect_outputs`.
             end_ns: When it returned (CLOCK_MONOTONIC).
 
         Returns:
-            Whether it was sent: not if a request has had its response before.
+            Whether it was sent; False if a request has had a response before.
 
         Raises:
             PyTritonValidationError: An output does not match the declaration.
@@ -190,23 +190,23 @@ class ResponseWriter:
                 self._notify_returned(in_flight)
 
     def notify_returned(self, in_flight: InFlightBatch) -> None:
-        """Notifies the server that the callable takes the next batch, while an awaitable that it returned goes on."""
+        """Notifies the server that the callable accepts the next batch, while its awaitable continues."""
         with self._lock:
             self._notify_returned(in_flight)
 
     def _notify_returned(self, in_flight: InFlightBatch) -> None:
         if not self._closed:
-            with contextlib.suppress(OSError):  # the instance has gone, which the loop will notice
+            with contextlib.suppress(OSError):  # the instance has disconnected, which the loop will notice
                 self._channel.send(Notification(NotificationKind.RETURNED, in_flight.sequence, 0, 0))
 
     def retry(self) -> None:
-        """Sends errors for which there was no room, if there is room by now."""
+        """Sends errors that did not fit before, if there is room now."""
         if self._pending_errors:
             with self._lock:
                 self._flush()
 
     def trim(self, before: float) -> None:
-        """Returns memory to the system that has been free since ``before``, a ``time.monotonic()``."""
+        """Returns memory to the system if it has been free since ``before``, a ``time.monotonic()``."""
         with self._lock:
             self._arena.trim(before)
 
@@ -241,7 +241,7 @@ class ResponseWriter:
             for response in responses:
                 self._write_alone(response)
         except OSError:
-            pass  # the instance has gone, which the loop will notice
+            pass  # the instance has disconnected, which the loop will notice
         while self._pending_errors:
             try:
                 self._write(self._pending_errors[:1])
@@ -265,7 +265,7 @@ class ResponseWriter:
         self._channel.send(Notification(NotificationKind.RESPONSES, 0, offset, size))
 
     def _write_alone(self, response: PendingResponse) -> None:
-        """Sends a single response after there was no room for several; an error if it does not fit either."""
+        """Sends a single response, because several did not fit; sends an error if it does not fit either."""
         in_flight, request = response.in_flight, response.request
         if request in in_flight.unsendable:
             return

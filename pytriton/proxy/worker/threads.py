@@ -16,11 +16,11 @@ LOGGER = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
-_LAST_S = 1.0  # for cancelled tasks, some of which do not end
+_LAST_S = 1.0  # for cancelled tasks, which may not end
 
 
 class EventLoop:
-    """An event loop in a thread of its own, started on first use.
+    """An event loop in its own thread, started on first use.
 
     Args:
         name: The thread's name.
@@ -44,7 +44,7 @@ class EventLoop:
 
     def get(self) -> asyncio.AbstractEventLoop:
         """Returns the running loop."""
-        import asyncio  # imported late, as everywhere in a worker: it takes a sixth of the start, and most have no loop
+        import asyncio  # imported late, as everywhere in a worker: it takes a sixth of startup, and few have a loop
 
         with self._lock:
             if self._loop is None:
@@ -57,7 +57,7 @@ class EventLoop:
                     thread = threading.Thread(target=self._run, args=(loop, ended), name=self._name, daemon=True)
                     try:
                         thread.start()
-                    except RuntimeError:  # there are too many
+                    except RuntimeError:  # too many threads
                         self._loop, self._given = None, loop
                         ended.set()
                         raise
@@ -70,7 +70,7 @@ class EventLoop:
             self._users += 1
         try:
             return self.get()
-        except BaseException:  # no file or thread is left for it
+        except BaseException:  # too many open files or threads
             self.leave()
             raise
 
@@ -95,7 +95,7 @@ class EventLoop:
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # its thread has noticed, and closed it
+            with contextlib.suppress(RuntimeError):  # its thread has closed it already
                 loop.call_soon_threadsafe(loop.stop)
 
     def join(self, timeout_s: float) -> None:
@@ -116,7 +116,7 @@ class EventLoop:
         try:
             while self._loop is loop:
                 self._run_until_it_ends(loop)
-            # Tasks start before they are cancelled: they clean up, and await the coroutines that they were given.
+            # Let tasks start before they are cancelled, so that they clean up and await their coroutines.
             loop.run_until_complete(asyncio.sleep(0))
             left = asyncio.all_tasks(loop)
             for task in left:
@@ -130,16 +130,16 @@ class EventLoop:
             ended.set()
 
     def _run_until_it_ends(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Runs the loop, which tasks and callbacks of the model may end: a stopped loop can run again."""
+        """Runs the loop, and restarts it if the model stops it."""
         try:
             loop.run_forever()
         except (SystemExit, KeyboardInterrupt):
-            if self._main_thread is not None:  # ends the process, which is started again
+            if self._main_thread is not None:  # exits the process, which is restarted
                 raise
-            LOGGER.exception("%s: the model ended its event loop, which is run again.", self._name)
+            LOGGER.exception("%s: the model ended its event loop, which is restarted.", self._name)
         else:
             if self._loop is loop:
-                LOGGER.warning("%s: the model stopped its event loop, which is run again.", self._name)
+                LOGGER.warning("%s: the model stopped its event loop, which is restarted.", self._name)
 
 
 class ThreadPool:
@@ -159,10 +159,10 @@ class ThreadPool:
         self._busy = 0
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Runs a function in a thread; it must not raise anything.
+        """Runs a function in a thread; it must not raise an exception.
 
         Raises:
-            RuntimeError: There is no thread, and the system has no room for one.
+            RuntimeError: There is no thread, and the system cannot create one.
         """
         with self._lock:
             self._busy += 1
@@ -173,8 +173,8 @@ class ThreadPool:
     def _start_thread(self) -> None:
         try:
             threading.Thread(target=self._run, name=self._name, daemon=True).start()
-        except RuntimeError:  # the system has no room for another one
-            if self._threads:  # those that run will come to it
+        except RuntimeError:  # the system cannot create another thread
+            if self._threads:  # a running one will get to it
                 return
             self._busy -= 1
             raise
@@ -198,28 +198,28 @@ class ThreadPool:
 class MainThread:
     """The main thread of a worker process, which runs all code of the model, while another one handles commands.
 
-    Libraries may insist on one thread, or on the main one: databases, signal handlers, settings of a thread.
+    Some code requires a single thread, or the main one: databases, signal handlers, per-thread settings.
     """
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self.wake: Callable[[], None] | None = None
-        """Wakes the thread while the work in it waits for something else, so that it calls `run_submitted`."""
+        """Wakes the thread from a wait within its current work, so that it calls `run_submitted`."""
 
     def run(self) -> NoReturn:
-        """Runs what is submitted, in the thread that calls this, until the process ends."""
+        """Runs submitted functions in the calling thread until the process exits."""
         while True:
             work = self._work.get()
             work()
             del work  # it may refer to a batch
 
     def run_submitted(self) -> None:
-        """Runs what was submitted before, in the thread that calls this."""
+        """Runs the functions submitted so far, in the calling thread."""
         for _ in range(self._work.qsize()):
             self._work.get()()
 
     def submit(self, work: Callable[[], object]) -> None:
-        """Runs a function after those that were submitted before; it must not raise anything."""
+        """Runs a function after those submitted before; it must not raise an exception."""
         self._work.put(work)
         if (wake := self.wake) is not None:
             wake()
@@ -231,14 +231,14 @@ class MainThread:
 
         Args:
             function: The function.
-            timeout_s: How long the thread may be busy with others before.
+            timeout_s: How long to wait for the thread to become free.
             limit_s: How long the function may run.
 
         Raises:
             TimeoutError: The thread is still busy, and the function will not run; or the function has not returned.
         """
         outcome: list[tuple[_Result | None, BaseException | None]] = []
-        taken, done = threading.Lock(), threading.Event()  # whoever acquires the lock decides
+        taken, done = threading.Lock(), threading.Event()  # the one who acquires the lock decides
 
         def run() -> None:
             if not taken.acquire(blocking=False):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger(__name__)
 
 _LONGEST_PAUSE_S = 1.0
-# The attributes of coroutines, async generators and generators.
+# The frame attributes of coroutines, async generators and generators.
 _FRAMES = ("cr_frame", "ag_frame", "gi_frame")
 _AWAITED = ("cr_await", "ag_await", "gi_yieldfrom")
 
@@ -37,10 +37,11 @@ class Watchdog:
 
     Args:
         model: The model's name.
-        timeout_s: Seconds that a call may take; of a stream, each of its steps.
-        on_hang: Called with True for each call that takes too long, and with False when that call ends, when its
-            stream takes a step, or at `close`.
-        ends_process: End the process if not even this thread can run, because a call does not release the GIL.
+        timeout_s: Seconds that a call, or each step of a stream, may take.
+        on_hang: Called with True for each call that takes too long, and with False when that call ends, its stream
+            takes a step, or at `close`.
+        ends_process: Whether to kill the process if not even this thread can run, because a call does not release the
+            GIL.
     """
 
     def __init__(
@@ -60,7 +61,7 @@ class Watchdog:
 
         Args:
             key: Any object that identifies the call.
-            task: The task; None is this thread.
+            task: The task; None for this thread.
         """
         call = _Call(time.monotonic() + self._timeout_s, threading.get_ident(), task)
         with self._lock:
@@ -85,7 +86,7 @@ class Watchdog:
             self._clear([call])
 
     def close(self) -> None:
-        """Stops watching; calls that hang no longer count."""
+        """Stops watching, and clears hanging calls."""
         with self._lock:
             self._closed.set()
             calls = list(self._calls.values())
@@ -106,7 +107,7 @@ class Watchdog:
     def _run(self) -> None:
         pause_s = min(self._timeout_s / 4, _LONGEST_PAUSE_S)
         while not self._closed.wait(pause_s):
-            # A thread that does not release the GIL stops this one, too; then the interpreter's own timer reports it.
+            # A thread that does not release the GIL blocks this one, too; then faulthandler's timer reports it.
             with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):  # there may be no stderr
                 faulthandler.dump_traceback_later(self._timeout_s + pause_s, file=sys.stderr, exit=self._ends_process)
             now = time.monotonic()
@@ -137,7 +138,7 @@ def _stack_of(call: _Call) -> str:
 
 
 def _stack_of_coroutine(coroutine: Any) -> str:
-    """Formats the stack of a coroutine and of what it awaits; `asyncio.Task.print_stack` has its first frame alone."""
+    """Formats the stack of a coroutine and its awaitables; `asyncio.Task.print_stack` only has the first frame."""
     frames = []
     while coroutine is not None:
         frame = next((getattr(coroutine, name) for name in _FRAMES if hasattr(coroutine, name)), None)

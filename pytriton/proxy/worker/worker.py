@@ -54,8 +54,8 @@ InferenceCallable = Callable[..., Any]
 
 _RESULTS = frozenset({StackedOutputs, list, tuple})  # types that are never awaitable
 
-ENDED = "the model is being unloaded, or the process that serves it ends"
-"""The reason that clients get for streams that end early."""
+ENDED = "the model is being unloaded, or the process that serves it is exiting"
+"""The reason sent to clients for streams that end early."""
 
 
 class Worker:
@@ -63,17 +63,17 @@ class Worker:
 
     A model instance in the server connects to one worker. A plain function is served by a thread, one batch at a time,
     even while a model is being reloaded and its old and new instances are both connected; the server may keep old ones
-    for long. All other callables are served by a `ConcurrentExecutor`.
+    for a long time. All other callables are served by a `ConcurrentExecutor`.
 
     Args:
-        infer_func: The inference callable: takes the list of requests of a batch, returns a list of responses.
+        infer_func: The inference callable: takes the list of requests of a batch, and returns a list of responses.
         signature: The model's declaration.
         on_unrecoverable: Called with a PyTritonUnrecoverableError that the callable raised, after the responses.
         loop: The event loop of the model.
         owner_fd: A pidfd of the process on which the model depends, if it is not this one.
         on_hang: Called with True for each call, or step of a stream, that takes longer than
-            ``ModelConfig.watchdog_secs``, and with False when it hangs no more.
-        main_thread: The thread in which the callable runs, unless it runs in several; one of its own by default.
+            ``ModelConfig.watchdog_secs``, and with False when it no longer hangs.
+        main_thread: The thread in which the callable runs, unless it runs in several; a separate one by default.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Worker:
             else None
         )
         kind = callable_kind(infer_func)
-        # A turn of a loop with many streams takes long, and the server would send one batch in each.
+        # With many streams, an iteration of the loop takes long, and the server would send only one batch in each.
         self._uses_doorbell = has_futex() and kind is not CallableKind.ASYNC_GENERATOR
         deferred = is_deferred(infer_func)
         self.mode, self.max_in_flight = execution_mode(
@@ -118,7 +118,7 @@ class Worker:
             self._pool = ThreadPool(threads, name) if main_thread is None or threads > 1 else main_thread
         self._main_thread = main_thread
         self._turn = threading.Lock()
-        self._connected: set[ConnectedInstance] = set()  # to a plain function
+        self._connected: set[ConnectedInstance] = set()  # for a plain function
         self._executors: set[ConcurrentExecutor] = set()
         self._lock = threading.Lock()
         self._closed = False
@@ -155,7 +155,7 @@ class Worker:
         doorbell: int = 0,
         gpu_memory: int = 0,
     ) -> None:
-        """Serves a model instance: in this thread until it disconnects, unless the callable has threads of its own.
+        """Serves a model instance: in this thread until it disconnects, unless the callable has its own threads.
 
         Args:
             channel: The connection, after its HELLO.
@@ -163,7 +163,7 @@ class Worker:
             server_client: The client of the instance's service channel, closed at the end; None if the process has its
                 own.
             doorbell: Offset of the doorbell in the instance's arena; 0 for none.
-            gpu_memory: Offset of the location of GPU memory there, which the instance offers; 0 for none.
+            gpu_memory: Offset in that arena of the location of GPU memory that the instance offers; 0 for none.
         """
         try:
             peer = PeerArena(peer_fd)
@@ -175,7 +175,7 @@ class Worker:
         if not self._uses_doorbell:
             doorbell = 0
         if gpu_memory:
-            with contextlib.suppress(ProtocolError):  # it lies outside
+            with contextlib.suppress(ProtocolError):  # it lies outside the arena
                 peer.devices.try_to_open(DeviceLocation.read(peer.memory, gpu_memory))
         if self.mode is not ExecutionMode.SEQUENTIAL:
             self._open_executor(channel, peer, server_client, doorbell)
@@ -192,11 +192,11 @@ class Worker:
         elif self._main_thread is None:
             threading.current_thread().name = self._thread_name
             self._run(connected)
-        elif self._welcome_connected(connected):  # here, as the main thread may be busy for long
+        elif self._welcome_connected(connected):  # here, because the main thread may be busy for a long time
             self._main_thread.submit(functools.partial(self._run, connected, self._main_thread))
 
     def retire(self) -> None:
-        """Frees what new instances would need, once all connected ones have disconnected."""
+        """Frees the resources for new instances once all connected ones have disconnected."""
         with self._lock:
             self._retired = True
             is_empty = not self._executors
@@ -263,7 +263,7 @@ class Worker:
             self._loop.leave()
             return
         is_there = self._welcome(channel, peer, arena, doorbell)
-        with contextlib.suppress(RuntimeError):  # the worker has been closed meanwhile, and its loop, too
+        with contextlib.suppress(RuntimeError):  # the worker and its loop were closed meanwhile
             loop.call_soon_threadsafe(executor.open if is_there else executor.close)
 
     def _forget(self, executor: ConcurrentExecutor) -> None:
@@ -275,7 +275,7 @@ class Worker:
         self._loop.leave()
 
     def _welcome(self, channel: Channel, peer: PeerArena, arena: Arena, doorbell: int) -> bool:
-        """Welcomes an instance; returns whether it is still there."""
+        """Welcomes an instance; returns whether it is still connected."""
         use_doorbell = channel.use_doorbell if self.mode is ExecutionMode.SEQUENTIAL else channel.acknowledge_at
         try:
             flags = OPENS_GPU_MEMORY if peer.devices.has_opened else 0
@@ -288,14 +288,14 @@ class Worker:
                 use_doorbell(peer.memory, doorbell)
         except OSError:
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
-        except Exception:  # its doorbell is outside of its arena
+        except Exception:  # its doorbell is outside its arena
             LOGGER.exception("A worker of model %r failed and closes its connection.", self._signature.model)
         else:
             return True
         return False
 
     def _welcome_connected(self, connected: ConnectedInstance) -> bool:
-        """Welcomes an instance of a plain function, or disconnects it; returns whether it is still there."""
+        """Welcomes an instance of a plain function, or disconnects it; returns whether it is still connected."""
         is_there = self._welcome(connected.channel, connected.peer, connected.arena, connected.doorbell)
         if not is_there:
             self._disconnect(connected)
@@ -310,11 +310,11 @@ class Worker:
         threading.Thread(target=self._run, args=(connected,), name=self._thread_name, daemon=True).start()
 
     def _run(self, connected: ConnectedInstance, main_thread: MainThread | None = None) -> None:
-        """Serves an instance, in the main thread if that is given, where it makes room for a successor."""
+        """Serves an instance, in the main thread if that is given, until a successor takes over there."""
         if main_thread is not None and main_thread.wake is not None:  # another instance is being served there
             if connected.has_successor:
                 self._start_thread(connected)
-            else:  # the other one has yet to notice its successor
+            else:  # the other one has not noticed its successor yet
                 main_thread.submit(functools.partial(self._run, connected, main_thread))
             return
         try:
@@ -344,7 +344,7 @@ class Worker:
         channel = connected.channel
         serve = self._serve_batch
         if main_thread is not None:
-            channel.is_woken = True  # something may have been submitted before the thread could be woken
+            channel.is_woken = True  # work may have been submitted before the thread could be woken
         elif self._main_thread is not None:
             serve = self._serve_batch_in_main_thread
         batch_size = 0
@@ -368,7 +368,7 @@ class Worker:
                 self._on_unrecoverable(unrecoverable)
 
     def _trim(self, connected: ConnectedInstance) -> bool:
-        """Returns memory to the system that was not used lately; returns whether nothing is left to do when idle."""
+        """Returns unused memory to the system; returns whether there is nothing left to do while idle."""
         before = time.monotonic() - TRIM_AFTER_S
         server_client, _ = CURRENT_CALLER.get()
         is_empty = connected.arena.trim(before)
@@ -377,7 +377,7 @@ class Worker:
     def _serve_batch(
         self, connected: ConnectedInstance, notification: Notification
     ) -> tuple[int, int, int, PyTritonUnrecoverableError | None]:
-        """Serves a batch. Returns where its result is, and how many requests it had."""
+        """Serves a batch. Returns its result's offset and size, its number of requests, and an unrecoverable error."""
         with self._turn:
             lease = connected.peer.lease(notification.offset, notification.size)
             if notification.kind == NotificationKind.BATCH:
@@ -386,7 +386,7 @@ class Worker:
                 batch = connected.warmup.next_batch(lease)
             else:
                 raise ProtocolError(f"unknown notification of kind {notification.kind}")
-            del lease  # the batch has it
+            del lease  # the batch owns it
             if self._watchdog is not None:
                 self._watchdog.begin(connected)
             infer = self._infer if batch.spans is None else self._infer_traced
@@ -428,7 +428,7 @@ class Worker:
                 returned = run_in_loop(returned, self._loop.get())
             end = time.monotonic_ns()
             return (*self._results.write(returned, batch, (start, end), arena), None)
-        except BaseException as error:  # SystemExit as well: the requests need a response, and the server continues
+        except BaseException as error:  # including SystemExit: the requests need a response, and the server continues
             if FORKS.count != self._forks:
                 exit_fork(signature.model)
             failure = failure_of(error, signature.model)

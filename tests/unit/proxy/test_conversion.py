@@ -156,7 +156,7 @@ REFUSED = {
         "inhomogeneous part.), but float32 (batch, -1) was declared: give lists of one length",
     ),
     "None": (None, np.float32, "output 'y' is None, but float32 (batch, -1) was declared: return an array"),
-    "a set": ({1}, np.float32, "output 'y' is a set, but float32 (batch, -1) was declared: return an array, or what"),
+    "a set": ({1}, np.float32, "output 'y' is a set, but float32 (batch, -1) was declared: return an array, or"),
     "a number": (1.5, np.float32, "output 'y' has shape (), but float32 (batch, -1) was declared"),
     "a string": ("a", bytes, "has shape (), but bytes (batch, -1) was declared"),
     "a dictionary": (
