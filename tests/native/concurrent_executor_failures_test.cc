@@ -209,7 +209,7 @@ void NonsenseFailsWhatIsInFlight() {
       {{kind, 0, 64, std::numeric_limits<int64_t>::max()}, "outside its shared memory"},
       {{kind, 0, 0, 64}, "outside its shared memory"},
       {{kind, 0, 64, -1}, "outside its shared memory"},
-      {{kind, 0, 68, 64}, "a block at 68, which starts at no word"},
+      {{kind, 0, 68, 64}, "a block at 68, which is not aligned to a word"},
       {{kind, 0, 64, 15}, "ends too early"},
   };
   for (const auto& [notification, reason] : notifications) {

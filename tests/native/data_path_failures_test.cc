@@ -213,7 +213,7 @@ void NonsenseFromTheWorkerFailsTheBatch() {
       {kind, -1, std::numeric_limits<int64_t>::max(), 64},
       {kind, -1, 64, std::numeric_limits<int64_t>::max()},
       {kind, -1, 0, 64},
-      {kind, -1, 68, 64},  // which starts at no word
+      {kind, -1, 68, 64},  // not aligned to a word
       {kind, -1, 64, -1},
       {kind, -1, 64, 15},
   };

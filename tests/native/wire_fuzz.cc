@@ -1,4 +1,4 @@
-// Gives the readers what is no message: nothing but ProtocolError may come of it. `wire_fuzz ROUNDS`.
+// Gives the readers what is not a message: nothing but ProtocolError may come of it. `wire_fuzz ROUNDS`.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

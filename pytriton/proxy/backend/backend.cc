@@ -70,7 +70,7 @@ std::string LibraryFolder() {
 }
 
 // The library is installed under the names of two backends. It also serves Python-based backends: folders with a
-// model.py in place of a library.
+// model.py instead of a library.
 std::unique_ptr<PythonBackend> NewPythonBackend(TRITONBACKEND_Backend* backend, ServiceThread* services) {
   const char* name = nullptr;
   Check(TRITONBACKEND_BackendName(backend, &name));

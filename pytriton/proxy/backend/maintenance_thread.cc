@@ -45,7 +45,7 @@ void MaintenanceThread::Watch(const std::shared_ptr<Arena>& arena,
   if (client_process != nullptr) client_processes_.push_back(client_process);
 }
 
-// Once no batch was written for a while.
+// When no batch has been written for a while.
 void MaintenanceThread::TrimHeap(const std::vector<std::shared_ptr<Arena>>& arenas) {
   int64_t allocations = 0;
   for (const std::shared_ptr<Arena>& arena : arenas) allocations += arena->allocations();

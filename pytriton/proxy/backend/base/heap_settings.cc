@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string_view>
 
-// Of mimalloc, where the launcher has loaded it into the server in place of glibc's allocator.
+// A function of mimalloc, if the launcher has loaded it into the server to replace glibc's allocator.
 extern "C" __attribute__((weak)) void mi_collect(bool force);
 
 namespace pytriton {

@@ -6,7 +6,7 @@
 
 namespace pytriton {
 
-// Whether the environment configures glibc's allocator (MALLOC_*_, GLIBC_TUNABLES), which is then left as it is.
+// Whether the environment configures glibc's allocator (MALLOC_*_, GLIBC_TUNABLES), which is then not changed.
 bool IsHeapConfigured();
 
 // Makes glibc retain freed memory, unless the environment configures it.

@@ -72,7 +72,7 @@ class JsonReader {
     }
   }
 
-  // A character beyond the first 65,536 has two escapes, its surrogates; either may also come alone.
+  // A character beyond the first 65,536 has two escapes, its surrogates; either may also occur alone.
   void EscapedCharacter(std::string* value) {
     uint32_t code = Hex();
     while (code >= 0xD800 && code < 0xDC00 && text_.substr(position_, 2) == "\\u") {

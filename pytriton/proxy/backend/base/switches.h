@@ -1,4 +1,4 @@
-// The environment variables that switch an optimization off.
+// The environment variables that disable optimizations.
 #pragma once
 
 #include <cstdlib>

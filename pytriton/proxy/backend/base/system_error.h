@@ -1,4 +1,4 @@
-// The reason for which a system call failed, in words.
+// Describes why a system call failed.
 #pragma once
 
 #include <cerrno>
@@ -7,7 +7,7 @@
 
 namespace pytriton {
 
-// Says what could not be done, and why, by `errno`.
+// Describes what could not be done, and why, according to `errno`.
 inline std::string SystemError(const std::string& what) { return what + ": " + std::strerror(errno); }
 
 }  // namespace pytriton

@@ -71,7 +71,7 @@ WorkFolder::WorkFolder() {
   }
   const std::string parent = Temporary();
   Sweep(parent);
-  // Another process that cleans up may have removed it before it was locked.
+  // Another process's clean-up may have removed it before it was locked.
   while (!lock_.valid()) {
     path_ = parent + "/" + kPrefix + "XXXXXX";
     if (mkdtemp(path_.data()) == nullptr) {

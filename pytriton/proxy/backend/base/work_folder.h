@@ -9,7 +9,7 @@ namespace pytriton {
 
 class WorkFolder {
  public:
-  // Creates a folder in the one that the environment variable PYTRITON_BACKEND_FOLDER names, or else in the system's
+  // Creates a folder in the one named by the environment variable PYTRITON_BACKEND_FOLDER, or else in the system's
   // temporary folder, and then removes what killed servers have left there. Throws std::runtime_error.
   WorkFolder();
   ~WorkFolder();

@@ -1,4 +1,4 @@
-// Which bugs of Triton the server has: `pytriton/server/workarounds.py` lists them.
+// The bugs of Triton that the server has: `pytriton/server/workarounds.py` lists them.
 #pragma once
 
 #include <string_view>
@@ -6,7 +6,7 @@
 namespace pytriton {
 
 // Returns whether the server needs a workaround. The environment variable PYTRITON_WORKAROUNDS has the names of those
-// that it needs, between commas; without it, it needs all.
+// that it needs, separated by commas; without it, it needs all.
 bool NeedsWorkaround(std::string_view name);
 
 }  // namespace pytriton

@@ -16,7 +16,7 @@ using Result = int;
 using DevicePointer = uint64_t;
 
 constexpr Result kSuccess = 0;
-// A stream of its own for each thread, which exists from the start.
+// The per-thread default stream.
 void* const kThreadStream = reinterpret_cast<void*>(2);
 constexpr unsigned kOpenLazily = 1;  // CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, the only flag
 
@@ -24,7 +24,7 @@ struct PassedHandle {  // handles are passed by value
   char bytes[std::tuple_size<IpcHandle>::value];
 };
 
-// The functions of the driver. The suffixes are those that its header gives to the names.
+// The functions of the driver, with the suffixes that its header adds to the names.
 class Driver {
  public:
   static const Driver& Get() {
@@ -49,7 +49,7 @@ class Driver {
     return gpu;
   }
 
-  // Returns the primary context of a GPU, which stays until the process ends.
+  // Returns the primary context of a GPU, which exists until the process exits.
   void* PrimaryContext(int64_t device) const {
     static std::mutex mutex;
     static std::map<int64_t, void*> contexts;
@@ -112,7 +112,7 @@ class Driver {
 
 DevicePointer ToDevice(const void* data) { return reinterpret_cast<DevicePointer>(data); }
 
-// When the process ends, the driver may be gone before what was allocated.
+// When the process exits, the driver may be unloaded before memory is freed.
 template <typename Body>
 void IgnoringErrors(Body body) {
   try {
@@ -208,7 +208,7 @@ PeerMemory::~PeerMemory() {
 
 char* PeerMemory::At(int64_t offset, int64_t size) const {
   if (offset < 0 || size < 0 || offset > size_ || size > size_ - offset) {
-    throw CudaError("a tensor lies outside of its memory of a GPU");
+    throw CudaError("a tensor lies outside its memory of a GPU");
   }
   return data_ + offset;
 }

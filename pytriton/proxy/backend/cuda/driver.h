@@ -1,4 +1,4 @@
-// NVIDIA's driver, as far as the backend needs it. It is opened when it is first used, so that nothing depends on it.
+// The part of NVIDIA's driver that the backend uses. It is opened on first use, so that it is not required.
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ class CudaError : public std::runtime_error {
 
 // A handle with which another process opens memory of a GPU.
 using IpcHandle = std::array<char, 64>;
-// The id of a GPU. It is the same in all processes, while each numbers the GPUs that it sees.
+// The id of a GPU. It is the same in all processes, while each has its own numbers for the GPUs that it sees.
 using GpuId = std::array<char, 16>;
 
 // Returns the number of a GPU, or the id of a number. Throws CudaError if this process does not see it.
@@ -32,7 +32,7 @@ class Context {
   Context& operator=(const Context&) = delete;
 };
 
-// Copies between any two of the computer's memory and the memory of GPUs. Several may be under way until `Wait`. The
+// Copies between host memory and memory of GPUs, in any direction. Several copies may be in progress until `Wait`. The
 // calling thread needs a `Context`.
 void StartCopy(void* target, const void* source, size_t size);
 void Wait();

@@ -1,8 +1,8 @@
-// Checks calls of the server's front ends to Triton's core before the front ends compute with what a client has sent.
+// Checks calls of the server's front ends to Triton's core before the front ends use the values that a client has sent.
 //
 // The front ends of Triton 2.51 trust shapes and counts of a request, and crash or take all memory for some. They call
-// the core through its C API, so a library that is loaded before the core's can look at each call first. Calls of
-// backends are passed on as they are.
+// the core through its C API, so a library that is loaded before the core's can check each call first. Calls of
+// backends are passed on unchanged.
 #include "triton/api.h"
 
 #include <unistd.h>
@@ -33,8 +33,8 @@ namespace {
 constexpr uint64_t kMaxRank = 256;
 constexpr uint32_t kMaxTensors = 4096;  // inputs or outputs of a request
 
-// The numbers of inputs and outputs so far of the request that this thread is reading. A front end reads a request in
-// one thread, which creates it first.
+// The numbers of inputs and outputs so far of the request that this thread is reading. A front end creates and reads a
+// request in one thread.
 struct Counts {
   uint32_t inputs = 0;
   uint32_t outputs = 0;
@@ -44,7 +44,7 @@ thread_local Counts counts;
 // Whether the server loads models as it starts. Set before the server is created, in the same thread.
 bool has_startup_models = false;
 
-// While the server stops, the controller unloads all models together: one by one, each takes longer the more there are.
+// While the server stops, the controller unloads all models at once: one by one, each takes longer the more there are.
 constexpr char kAllModels[] = "*";
 
 TRITONSERVER_Error* Invalid(const std::string& message) {
@@ -77,20 +77,20 @@ std::string ShapeText(const int64_t* shape, uint64_t rank) {
   return text + "]";
 }
 
-// The error for a request that comes while the server stops; null at other times.
+// The error for a request that arrives while the server is stopping; null at other times.
 TRITONSERVER_Error* Stopping() {
   if (CurrentGate() != Gate::kStopping) return nullptr;
   return PYTRITON_NEXT(TRITONSERVER_ErrorNew)(TRITONSERVER_ERROR_UNAVAILABLE, "the server is shutting down");
 }
 
-// Ends the process without the destructors of static objects. Among them is that of Triton's metrics, which waits for a
-// thread that sleeps for up to a second. What the server has to write is written by now.
+// Exits the process without the destructors of static objects. That of Triton's metrics would wait for a thread that
+// sleeps for up to a second. All output of the server has been written by now.
 void EndAtOnce(int status, void* /*unused*/) {
   std::fflush(nullptr);
   _exit(status);
 }
 
-// Replaces a model's configuration by what clients are to see of it.
+// Replaces a model's configuration with the one for clients.
 TRITONSERVER_Error* ShowBatcher(TRITONSERVER_Message** config) {
   const char* json = nullptr;
   size_t size = 0;
@@ -106,7 +106,7 @@ TRITONSERVER_Error* ShowBatcher(TRITONSERVER_Message** config) {
 TRITONSERVER_Error* UnloadAll(TRITONSERVER_Server* server) {
   WaitUntilSettled(nullptr);
   TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerStop)(server);
-  // It says that the exit timeout has passed: it does not wait for the models.
+  // The error only means that the exit timeout has passed: it does not wait for the models.
   if (error != nullptr) PYTRITON_NEXT(TRITONSERVER_ErrorDelete)(error);
   return nullptr;
 }
@@ -136,7 +136,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetStartupModel(TRITONSERVER_Serve
   return PYTRITON_NEXT(TRITONSERVER_ServerOptionsSetStartupModel)(options, model_name);
 }
 
-// Only the controller waits for requests. The core, which looks once a second whether they have ended, need not.
+// Only the controller waits for requests. The core, which checks only once a second whether they have ended, need not.
 TRITONSERVER_Error* TRITONSERVER_ServerOptionsSetExitTimeout(TRITONSERVER_ServerOptions* options,
                                                              unsigned int /*timeout*/) {
   return PYTRITON_NEXT(TRITONSERVER_ServerOptionsSetExitTimeout)(options, 0);
@@ -255,11 +255,11 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestAddRequestedOutput(TRITONSERVER
   return PYTRITON_NEXT(TRITONSERVER_InferenceRequestAddRequestedOutput)(request, name);
 }
 
-// Only the backend says which batches have called for a request: a client that did could make others' requests fail.
+// Only the backend may set a request's call chain: a client that did so could make others' requests fail.
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetStringParameter(TRITONSERVER_InferenceRequest* request,
                                                                     const char* key, const char* value) {
   if (PYTRITON_CALLED_BY_PROGRAM() && std::strcmp(key, pytriton::kCallersParameter) == 0) {
-    return Invalid("the parameter '" + std::string(key) + "' is the server's own; leave it out");
+    return Invalid("the parameter '" + std::string(key) + "' is reserved for the server; omit it");
   }
   return PYTRITON_NEXT(TRITONSERVER_InferenceRequestSetStringParameter)(request, key, value);
 }

@@ -1,11 +1,12 @@
-// When requests came to Triton's core. The backend asks for it: its API does not tell how long a request was queued.
+// The arrival times of requests at Triton's core, for the backend: its API does not report how long a request was
+// queued.
 #pragma once
 
 #include "triton/api.h"
 
 namespace pytriton::guard {
 
-// Without a lock, and for a limited number of requests: of two that fall on the same place, the later one is known.
+// Without a lock, and for a limited number of requests: if two have the same slot, the later one is kept.
 void NoteArrival(const TRITONSERVER_InferenceRequest* request);
 void ForgetArrival(const TRITONSERVER_InferenceRequest* request);
 

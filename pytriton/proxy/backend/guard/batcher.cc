@@ -12,7 +12,7 @@ namespace {
 constexpr int kBucketBits = 9;
 constexpr size_t kBucketSize = 8;
 
-// As many pointers as a line of the cache has.
+// As many pointers as a cache line holds.
 struct alignas(64) Bucket {
   std::array<std::atomic<const pthread_cond_t*>, kBucketSize> conditions{};
 };
@@ -82,10 +82,10 @@ void Batcher::Release(uint32_t generation) {
 bool Batcher::is_held() const { return held_.load() > 0 && held_.load() >= instance_count_.load(); }
 
 bool Batcher::PutOff() {
-  // What else it waits for, such as the end of a queue delay, has a time of its own.
+  // Other waits, such as for the end of a queue delay, have their own timeout.
   if (awaits_.load() == Awaits::kNothing || !is_held()) return false;
   is_put_off_.store(true);
-  return is_held();  // or an instance may have looked already
+  return is_held();  // otherwise, an instance may have checked already
 }
 
 bool Batcher::WakeIfPutOff(uint32_t generation) {

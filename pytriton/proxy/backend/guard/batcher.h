@@ -1,4 +1,4 @@
-// The dynamic batcher of a model: a thread of Triton's core that makes batches of the requests in the model's queue.
+// The dynamic batcher of a model: a thread of Triton's core that forms batches of the requests in the model's queue.
 #pragma once
 
 #include <pthread.h>
@@ -9,7 +9,7 @@
 
 namespace pytriton::guard {
 
-// While all instances of its model are busy, a batcher can be held: what would wake it is put off.
+// While all instances of its model are busy, a batcher can be held: its wake-ups are postponed.
 //
 // Batchers are known by their condition variables. They are never freed, since the instances' threads may outlive them;
 // a later batcher may have the same object, with another generation.
@@ -24,7 +24,7 @@ class Batcher {
   // too many batchers.
   static Batcher* Begin(pthread_cond_t* condition);
   void End();
-  // Called by the batcher's thread before and after it waits. BeginWait returns false if it has to look once more
+  // Called by the batcher's thread before and after it waits. BeginWait returns false if it must check its queue again
   // first.
   bool BeginWait(Awaits awaits);
   void EndWait();
@@ -38,11 +38,11 @@ class Batcher {
   // How many instances the model has: the batcher is held while all of them hold it.
   void SetInstanceCount(int count) { instance_count_.store(count); }
 
-  // Puts a wake-up off; returns false if the batcher is not held.
+  // Postpones a wake-up; returns false if the batcher is not held.
   bool PutOff();
-  // Wakes the batcher if a wake-up has been put off; returns whether it has.
+  // Wakes the batcher if a wake-up was postponed; returns whether it was.
   bool WakeIfPutOff(uint32_t generation);
-  // Wakes the batcher, or has it look once more before it waits.
+  // Wakes the batcher, or makes it check its queue again before it waits.
   void Wake(uint32_t generation);
 
  private:
@@ -53,7 +53,7 @@ class Batcher {
   std::atomic<Awaits> awaits_{Awaits::kNothing};
   std::atomic<bool> is_woken_{false};
   std::atomic<bool> is_put_off_{false};
-  std::atomic<int> held_{0};  // by so many instances
+  std::atomic<int> held_{0};  // number of instances that hold it
   std::atomic<int> instance_count_{1};
   pthread_cond_t* condition_ = nullptr;  // null between two generations
   std::mutex mutex_;                     // for the condition and the generation; taken by other threads, and at the end

@@ -2,16 +2,16 @@
 // at their queues.
 //
 // Triton wakes a model's batcher for each request, and at the end of each batch. While the model's instances are busy,
-// that takes the processor away from the function, and gains nothing. So what would wake a batcher then is put off
-// until an instance has the results of its batch: while it sends the responses, the batcher makes a batch of what has
-// come.
+// that takes the processor away from the function, and gains nothing. So wake-ups of a batcher are postponed until an
+// instance has the results of its batch: while it sends the responses, the batcher forms a batch of the requests that
+// have arrived.
 //
-// Workaround for Triton (lost-wake-ups): where a model has a queue policy or priorities, the batcher hands a batch out
+// Workaround for Triton (lost-wake-ups): if a model has a queue policy or priorities, the batcher hands out a batch
 // only while an instance waits for one. Requests and ends of batches wake it, but an instance that begins to wait does
-// not: a request that arrives just before that waits until the batcher looks at its queue by itself, up to 500 ms
-// later. So an instance that begins to wait wakes its batcher. As that may come a moment before the batcher waits, such
-// a wait also ends early, which the caller of a condition variable has to expect: after 250 us at first, and then after
-// twice as long each time that nobody has woken the batcher.
+// not: a request that arrives just before that waits until the batcher checks its queue anyway, up to 500 ms later. So
+// an instance that begins to wait wakes its batcher. As that may happen a moment before the batcher waits, such a wait
+// also ends early (a spurious wake-up, which callers of a condition variable must expect): after 250 us at first, and
+// then after twice as long each time that the batcher was not woken.
 #include <pthread.h>
 #include <time.h>
 
@@ -34,13 +34,13 @@ namespace pytriton::guard {
 namespace {
 
 constexpr int64_t kFirstNs = 250'000;
-constexpr int64_t kBatchersNs = 500'000'000;  // how long a batcher waits if nobody wakes it
+constexpr int64_t kBatchersNs = 500'000'000;  // how long a batcher waits if it is not woken
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr uintptr_t kFramesSize = 4096;
 
 std::atomic<bool> expects_lost_wake_ups{false};
 
-// Whether a mutex is a variable of the functions that have called this one.
+// Whether a mutex is a local variable of a calling function.
 bool IsOnStack(const pthread_mutex_t* mutex) {
   const auto here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
   return reinterpret_cast<uintptr_t>(mutex) - here < kFramesSize;
@@ -60,8 +60,8 @@ class BatcherThread {
   int Wait(pthread_cond_t* condition, pthread_mutex_t* mutex, int64_t now_ns, const timespec* end) {
     const auto wait = PYTRITON_NEXT(pthread_cond_clockwait);
     const int64_t end_ns = end->tv_sec * kSecond + end->tv_nsec;
-    // While it waits for instances, its queue is not locked: it has a mutex for the purpose. Any other wait that is
-    // shorter is for the end of a queue delay.
+    // While it waits for instances, its queue is not locked: there is a separate mutex. Any other shorter wait is for
+    // the end of a queue delay.
     const auto awaits = IsOnStack(mutex) ? Batcher::Awaits::kInstances : Batcher::Awaits::kRequests;
     const bool is_short = end_ns - now_ns < kBatchersNs * 9 / 10;
     if (condition != condition_ || (is_short && awaits != Batcher::Awaits::kInstances)) {
@@ -106,7 +106,7 @@ class InstanceThread {
   void EndBatch() { is_in_batch_ = false; }
 
   void Notify(Batcher* batcher) {
-    // In a batch, it is for a request: one for the next step of an ensemble, or one that is to be executed again.
+    // During a batch, the notification is for a request: for the next step of an ensemble, or one to be executed again.
     if (is_in_batch_ || (batcher == batcher_ && batcher->generation() == generation_)) return;
     BeginWait();
     batcher_ = batcher;
@@ -134,7 +134,7 @@ class InstanceThread {
   uint32_t generation_ = 0;
 };
 
-// A call that is made once the thread has nothing else to do.
+// A call to make once the thread has nothing else to do.
 struct IdleCall {
   void (*function)(void*) = nullptr;
   void* argument = nullptr;
@@ -212,7 +212,7 @@ void Wait(std::condition_variable* condition, std::unique_lock<std::mutex>& lock
       lock.unlock();
       call.function(call.argument);
       lock.lock();
-      return;  // the caller looks again whether something has come meanwhile
+      return;  // the caller checks again whether a request has arrived
     }
     pytriton::guard::instance_thread.BeginWait();
   }

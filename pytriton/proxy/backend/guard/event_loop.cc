@@ -1,15 +1,13 @@
 // Saves the event loops of the HTTP front end the system calls that change nothing.
+// For each request, the front end (libevhtp) stops reading, waits until it can write, finishes writing, and reads
+// again. Each of these changes the kernel's interest list (`epoll_ctl`) and takes an iteration of the loop. Here, the
+// kernel is notified of a change only when it matters:
 //
-// For each request, the front end (libevhtp) stops reading, waits until it can write, has written, and reads again.
-// Each is a change to the kernel's interest list (`epoll_ctl`), and a turn of the loop. Here, the kernel is told of a
-// change only when it matters:
-//
-// - A connection that is to be written to most likely has room: the loop is told so at once, and the kernel is asked
-//   only if there was none.
-// - A connection that is no longer read will be read again: the kernel's interest stays unless something arrives in
+// - A connection that is to be written to most likely has room: the loop is told so at once, and the kernel is queried
+// only if there was none. - A connection that is no longer read will be read again: the kernel's interest stays unless
+// something arrives in
 //   between.
-//
-// Commands for the thread of a loop, responses among them, are events of its next turn, too.
+// Commands for the thread of a loop, including responses, are events of its next iteration, too.
 #include "guard/event_loop.h"
 
 #include <sys/epoll.h>
@@ -31,7 +29,7 @@ namespace pytriton::guard {
 
 namespace {
 
-constexpr uint32_t kFailures = EPOLLERR | EPOLLHUP;  // which the kernel reports unasked
+constexpr uint32_t kFailures = EPOLLERR | EPOLLHUP;  // always reported by the kernel
 
 // The events that a loop waits for at one file descriptor.
 struct Interest {
@@ -43,10 +41,10 @@ struct Interest {
   uint32_t Missing() const { return wanted & ~registered; }
 };
 
-constexpr size_t kMaxFd = 65'536;  // interest in what lies above is the kernel's alone
+constexpr size_t kMaxFd = 65'536;  // larger descriptors are left to the kernel
 std::array<Interest, kMaxFd> interests;
 
-// Those of the calling thread's loop that want to write and are not registered for it.
+// Descriptors of the calling thread's loop that are to be written to and not registered for it.
 struct Writers {
   std::vector<int> new_ones;  // to be told that they can
   std::vector<int> told;      // in the last turn
@@ -103,7 +101,7 @@ bool StillWantsToWrite(int fd) {
   return interest.is_known && (interest.Missing() & EPOLLOUT) != 0;
 }
 
-// Those that were told that they can write, and still want to, could not.
+// Descriptors that were reported as writable, and are still to be written to, were not writable.
 void RegisterWriters(int epoll) {
   for (const int fd : writers.told) {
     if (interests[fd].was_told && StillWantsToWrite(fd)) Register(epoll, fd, &interests[fd], interests[fd].wanted);
@@ -111,7 +109,7 @@ void RegisterWriters(int epoll) {
   writers.told.clear();
 }
 
-// Tells the loop of those that want to write; returns how many events that is.
+// Reports those descriptors to the loop as writable; returns the number of events.
 int TellWriters(epoll_event* events, int max_count) {
   int count = 0;
   while (count < max_count && !writers.new_ones.empty()) {
@@ -127,7 +125,7 @@ int TellWriters(epoll_event* events, int max_count) {
   return count;
 }
 
-// Whether the loop wants what the kernel reports. If it does not, the kernel no longer reports it.
+// Whether the loop waits for the event that the kernel reports. If not, the kernel no longer reports it.
 bool IsWanted(int epoll, epoll_event* event) {
   const int fd = event->data.fd;
   Interest* interest = Find(fd);

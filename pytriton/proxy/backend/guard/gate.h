@@ -1,6 +1,6 @@
-// The gate: says whether the server is ready, and whether it accepts requests. The controller opens and closes it.
+// The gate: whether the server is ready and accepts requests. The controller opens and closes it.
 //
-// It is a byte at the start of memory that the controller shares with the server. Twin of `server/gate.py`.
+// It is a byte at the start of memory that the controller shares with the server. Counterpart of `server/gate.py`.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 namespace pytriton::guard {
 
 enum class Gate : unsigned char {
-  kServing = 0,   // as the server says
+  kServing = 0,   // the server's own readiness
   kStarting = 1,  // not ready
   kDraining = 2,  // not ready, but requests are accepted
   kStopping = 3,  // not ready, and requests are refused

@@ -1,4 +1,4 @@
-// Calls what a function of this library stands in for.
+// Calls the functions that this library overrides.
 #pragma once
 
 namespace pytriton::guard {
@@ -11,7 +11,7 @@ bool IsInProgram(const void* return_address);
 
 }  // namespace pytriton::guard
 
-// The definition of `function` that this library's own stands in for.
+// The definition of `function` that this library overrides.
 #define PYTRITON_NEXT(function)                                                                                     \
   ([] {                                                                                                             \
     static const auto next = reinterpret_cast<decltype(&(function))>(::pytriton::guard::NextDefinition(#function)); \

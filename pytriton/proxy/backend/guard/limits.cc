@@ -46,7 +46,7 @@ void WatchMemory() {
     for (;; std::this_thread::sleep_for(kPeriod)) {
       const int64_t bytes = OwnBytes();
       if (bytes <= limit) continue;
-      std::fprintf(stderr, "The server takes %lld MB, more than its limit of %lld MB, and ends.\n",
+      std::fprintf(stderr, "The server uses %lld MB, more than its limit of %lld MB, and exits.\n",
                    static_cast<long long>(bytes >> 20), static_cast<long long>(limit >> 20));
       std::fflush(stderr);
       _exit(kExitStatus);

@@ -5,10 +5,10 @@
 
 namespace pytriton::guard {
 
-// The largest size of an input, from the environment variable PYTRITON_MAX_INPUT_BYTES; by default 2 GiB, as gRPC has.
+// The largest size of an input, from the environment variable PYTRITON_MAX_INPUT_BYTES; by default 2 GiB, as in gRPC.
 int64_t MaxInputBytes();
 
-// Ends the process when its own memory exceeds the environment variable PYTRITON_MEMORY_LIMIT, in bytes. Without it,
+// Exits the process when its own memory exceeds the environment variable PYTRITON_MEMORY_LIMIT, in bytes. Without it,
 // does nothing.
 void WatchMemory();
 

@@ -7,9 +7,9 @@
 
 namespace {
 
-// Triton has two sleeping threads per model. Linux 6.16 and later finds those to wake in a hash table of the process,
-// which has 4 to 8 slots per processor unless it asks for more. With a thousand models, a tenth of the server's time
-// went into that. An older kernel has a large table for all processes, and ignores this.
+// Triton has two sleeping threads per model. Linux 6.16 and later finds the threads to wake in a hash table of the
+// process, which has 4 to 8 slots per processor by default. With a thousand models, that took a tenth of the server's
+// time. An older kernel has a large table for all processes, and ignores this.
 void HaveManySleepingThreads() {
   constexpr int kFutexHash = 78;          // PR_FUTEX_HASH
   constexpr unsigned long kSetSlots = 1;  // NOLINT(google-runtime-int): PR_FUTEX_HASH_SET_SLOTS
@@ -21,7 +21,7 @@ void HaveManySleepingThreads() {
 __attribute__((constructor)) void Start() {
   pytriton::guard::OpenGate();
   HaveManySleepingThreads();
-  // Programs that the server starts do without the guard.
+  // Programs that the server starts must not load the guard.
   const char* usual = std::getenv("PYTRITON_PRELOAD");
   usual == nullptr || *usual == '\0' ? unsetenv("LD_PRELOAD") : setenv("LD_PRELOAD", usual, 1);
   unsetenv("PYTRITON_PRELOAD");

@@ -38,9 +38,8 @@ uint64_t hangs_published = 0;
 void PublishMetrics() {
   const char* restarts = std::getenv("PYTRITON_SERVER_RESTARTS");
   if (restarts == nullptr) return;
-  TRITONSERVER_Metric* metric =
-      NewCounter("pytriton_server_restarts_total",
-                 "Number of times that the server was started again after it had ended by itself");
+  TRITONSERVER_Metric* metric = NewCounter(
+      "pytriton_server_restarts_total", "Number of times that the server was restarted after it exited unexpectedly");
   if (metric != nullptr) Add(metric, std::strtod(restarts, nullptr));
   const std::lock_guard<std::mutex> lock(mutex);
   hangs = NewCounter("pytriton_hanging_calls_total",

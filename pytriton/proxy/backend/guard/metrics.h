@@ -7,7 +7,7 @@ namespace pytriton::guard {
 // `pytriton_hanging_calls_total`. Does nothing without that variable, or if metrics are disabled.
 void PublishMetrics();
 
-// Brings `pytriton_hanging_calls_total` up to date.
+// Updates `pytriton_hanging_calls_total`.
 void UpdateHangs();
 
 }  // namespace pytriton::guard

@@ -7,12 +7,12 @@ namespace pytriton::guard {
 
 namespace {
 
-// Within strings, quotation marks are escaped, so none of these occurs there.
+// Within strings, quotation marks are escaped, so these cannot occur there.
 constexpr char kBuildsBatches[] = R"("pytriton_builds_batches":{"string_value":"yes"})";
 constexpr char kMaxBatchSize[] = R"("max_batch_size":)";
 constexpr char kInstanceGroup[] = R"("instance_group":)";
 
-// What Triton makes of a dynamic batcher with default settings.
+// Triton's JSON of a dynamic batcher with default settings.
 std::string DefaultBatcher(int max_batch_size) {
   return R"("dynamic_batching":{"preferred_batch_size":[)" + std::to_string(max_batch_size) +
          R"(],"max_queue_delay_microseconds":0,"preserve_ordering":false,"priority_levels":0,)"

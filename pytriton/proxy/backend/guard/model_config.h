@@ -7,8 +7,8 @@
 
 namespace pytriton::guard {
 
-// Returns a configuration (JSON, as Triton writes it) with the dynamic batcher whose work the backend does, in place of
-// the parameter by which the backend knows; nothing for the configuration of another model. Twin of
+// Replaces, in a configuration (JSON, as Triton writes it), the parameter by which the backend builds batches with the
+// dynamic batcher that it stands for; returns nothing for the configuration of another model. Counterpart of
 // `model_config/triton_config.py`.
 std::optional<std::string> WithBatcher(std::string_view config);
 

@@ -1,7 +1,7 @@
 // Gives the refusals of models their status over HTTP.
 //
 // The HTTP front end has the same status for several codes, and none for others. The text of a refusal begins with its
-// status in words (`wire/request_status.py`), by which its response is found and corrected as it is written.
+// status in words (`wire/request_status.py`), by which its response is recognized and corrected while it is written.
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 struct Refusal {
   TRITONSERVER_Error_Code code;
-  std::string_view words;    // how its text begins
+  std::string_view words;    // the beginning of its text
   std::string_view sent;     // the front end's status
   std::string_view correct;  // as long as that one: a reason may end with spaces
 };
@@ -32,14 +32,14 @@ constexpr std::array<Refusal, 2> kRefusals = {{
 constexpr std::string_view kProtocol = "HTTP/1.";
 constexpr size_t kProtocolSize = 9;  // with the minor version, the client's, and a space
 constexpr std::string_view kBody = "\r\n\r\n{\"error\":\"";
-constexpr size_t kMaxHead = 2048;  // of a response with an error: its headers, and how its text begins
+constexpr size_t kMaxHead = 2048;  // of an error response: its headers, and the beginning of its text
 
 static_assert(kRefusals[0].sent.size() == kRefusals[0].correct.size());
 static_assert(kRefusals[1].sent.size() == kRefusals[1].correct.size());
 
 bool BeginsWith(std::string_view text, std::string_view start) { return text.substr(0, start.size()) == start; }
 
-// Whether any model has refused a request like this: servers whose models do not are spared the search.
+// Whether any model has refused a request in this way: otherwise, there is nothing to search for.
 std::atomic<bool> has_refused = false;
 
 void Note(TRITONSERVER_Error* error) {
@@ -52,7 +52,7 @@ void Note(TRITONSERVER_Error* error) {
   if (is_refusal) has_refused = true;
 }
 
-// Corrects the status of what is written, if it is a response with a refusal.
+// Corrects the status of the bytes to write, if they are a response with a refusal.
 void Correct(const iovec* parts, int count) {
   const std::string_view first(static_cast<const char*>(parts[0].iov_base), parts[0].iov_len);
   if (!BeginsWith(first, kProtocol) || first.size() < kProtocolSize) return;

@@ -1,8 +1,8 @@
-// The queues by which the HTTP front end passes commands, responses among them, to its threads.
+// The queues through which the HTTP front end passes commands, including responses, to its threads.
 //
 // The front end (libevhtp) writes each command to a pair of sockets, which a thread reads one by one. Here, commands
 // are kept in memory and the pair only wakes the thread: one system call for all commands that are waiting, and none
-// while the thread is awake and looks for them itself (`event_loop.cc`).
+// while the thread is awake and checks the queue itself (`event_loop.cc`).
 //
 // Workaround for Triton (lost-responses): the sockets' buffer holds some 270 commands. The front end ignores that one
 // did not fit, and its client waits forever.
@@ -39,10 +39,10 @@ struct __attribute__((packed)) Command {
 struct CommandQueue {
   std::mutex mutex;
   std::vector<Command> waiting;
-  bool is_awake = false;         // whether the reader has been woken for them, or looks for them itself
+  bool is_awake = false;         // whether the reader has been woken for them, or checks for them itself
   bool is_token_sent = false;    // whether there is something to read from the pair
   bool looks_itself = false;     // whether the reader decides when it is awake
-  std::vector<Command> running;  // the reader's alone
+  std::vector<Command> running;  // used by the reader only
   int writer = -1;
   int reader = -1;
 };

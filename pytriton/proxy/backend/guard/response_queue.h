@@ -3,11 +3,11 @@
 
 namespace pytriton::guard {
 
-// The file descriptor by which the calling thread is woken for commands; -1 for a thread that has read none yet.
+// The file descriptor that wakes the calling thread for commands; -1 for a thread that has read none yet.
 int CommandsFd();
 
 // Returns whether commands are waiting for the calling thread. If none are and it is about to sleep, the next one wakes
-// it; otherwise, it has to look again before it sleeps.
+// it; otherwise, it must check again before it sleeps.
 bool HasCommands(bool about_to_sleep);
 
 }  // namespace pytriton::guard

@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kMoment = std::chrono::milliseconds(100);
 
-// As long as the process: threads of the front ends outlive static objects.
+// Never destroyed: threads of the front ends outlive static objects.
 struct Loads {
   std::mutex mutex;
   Clock::time_point all;

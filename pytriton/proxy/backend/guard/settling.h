@@ -1,4 +1,4 @@
-// Keeps models from being unloaded in the moment after they were loaded.
+// Prevents models from being unloaded right after they were loaded.
 //
 // Workaround for Triton (unsettled-models): the thread of an instance starts while its model becomes ready, and sets up
 // its queue only then. A server that unloads or replaces the model before that crashes in
@@ -7,10 +7,10 @@
 
 namespace pytriton::guard {
 
-// Notes that a model was loaded; null for all of them.
+// Notes that a model was loaded; null for all models.
 void NoteLoaded(const char* model);
 
-// Waits until the last load of a model is a moment ago; null stands for any model.
+// Waits until some time after the last load of a model; null for any model.
 void WaitUntilSettled(const char* model);
 
 }  // namespace pytriton::guard

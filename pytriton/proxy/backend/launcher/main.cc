@@ -61,21 +61,21 @@ void Restore(int resource, const char* usual) {
 }
 
 // Workaround for Triton (deep-stacks): the HTTP front end copies bodies with the content type of a form, which is
-// the default of `curl -d` and urllib, to its stack, and parses each level of nested JSON in a call of its own. A few
+// the default of `curl -d` and urllib, to its stack, and parses each level of nested JSON in a nested call. A few
 // megabytes of either crash a server whose threads have the usual 8 MB. Only the used part of a stack takes memory.
 void AllowDeepStacks() {
   if (pytriton::NeedsWorkaround("deep-stacks") && !ReservesStacks()) Raise(RLIMIT_STACK, rlim_t{1} << 30, kUsualStack);
 }
 
-// Each connection is a file, and many systems allow a process 1,024 unless it asks for more.
+// Each connection is a file, and many systems allow a process 1,024 by default.
 void AllowManyConnections() { Raise(RLIMIT_NOFILE, rlim_t{1} << 20, kUsualFiles); }
 
 std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
 
 bool IsReadable(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
 
-// Loads libraries that lie beside the launcher into the server: the guard, and behind what the user preloads an
-// allocator for the bundled server. PYTRITON_GUARD=0 and PYTRITON_ALLOCATOR=0 leave them out.
+// Loads libraries that lie next to the launcher into the server: the guard and, after the user's preloaded libraries,
+// an allocator for the bundled server. PYTRITON_GUARD=0 and PYTRITON_ALLOCATOR=0 disable them.
 void Preload(const std::string& launcher, const std::string& program) {
   const std::string guard = FolderOf(launcher) + "libpytriton_guard.so";
   const std::string allocator = FolderOf(program) + "libmimalloc.so";
@@ -87,7 +87,7 @@ void Preload(const std::string& launcher, const std::string& program) {
   if (!pytriton::IsSwitchedOff("PYTRITON_ALLOCATOR") && !pytriton::IsHeapConfigured() && IsReadable(allocator)) {
     preload += ":" + allocator;
     setenv("MIMALLOC_ALLOW_THP", "0", 0);  // 2 MB for each piece of a heap is too much for an idle server
-    // Under load, what is freed is needed again within seconds. An idle server returns it by itself.
+    // Under load, freed memory is needed again within seconds. An idle server returns it itself.
     setenv("MIMALLOC_PURGE_DELAY", "10000", 0);
   }
   setenv("LD_PRELOAD", preload.c_str(), 1);

@@ -29,7 +29,7 @@ void ForEachBuffer(const InputView& view, Body body) {
   }
 }
 
-// The input's bytes in one piece, in `scratch` if Triton has them in several buffers, or on a GPU.
+// The input's bytes as one block, in `scratch` if Triton has them in several buffers, or on a GPU.
 const char* Contiguous(const InputView& view, std::string* scratch) {
   const char* first = nullptr;
   bool is_copied = view.buffer_count != 1;
@@ -46,7 +46,7 @@ const char* Contiguous(const InputView& view, std::string* scratch) {
 // The size that a sequence batcher reports for a correlation id that is a string, whatever its length.
 constexpr int64_t kCorrelationTextSize = kLengthSize + 128;
 
-// Also finds out where the data are.
+// Also determines where the data is.
 void CheckData(InputView* input, const std::string& name) {
   InputView& view = *input;
   const int64_t count = ElementCount(view.shape, view.rank);
@@ -69,11 +69,11 @@ void CheckData(InputView* input, const std::string& name) {
   }
 }
 
-// Triton takes a batch of no samples for a request without a batch, and removes that dimension.
+// Triton mistakes a batch of no samples for a request without a batch, and removes that dimension.
 void CheckRank(const InputView& view, const std::string& name, uint32_t rank) {
   if (rank == 0 || view.rank == rank) return;
   throw TritonError(TRITONSERVER_ERROR_INVALID_ARG, "input '" + name + "' has " + std::to_string(view.rank) +
-                                                        " dimensions in place of " + std::to_string(rank) +
+                                                        " dimensions instead of " + std::to_string(rank) +
                                                         ": a batch of 0 samples has no data");
 }
 
@@ -163,7 +163,7 @@ bool IsWantedOnGpu(TRITONBACKEND_Request* request, const char* output) {
   return unknown == nullptr && type == TRITONSERVER_MEMORY_GPU;
 }
 
-// The index of `name`, searched from `guess` on: clients mostly keep the configuration's order.
+// The index of `name`, searched from `guess` on: clients mostly use the configuration's order.
 size_t Find(const std::vector<std::string>& names, const char* name, size_t guess) {
   for (size_t i = 0; i < names.size(); ++i) {
     const size_t index = (guess + i) % names.size();
@@ -283,7 +283,7 @@ bool Batch::Stackable(size_t input) const {
   return true;
 }
 
-// The GPU that has the input of all requests, if the worker sees it; otherwise the one that it prefers.
+// The GPU that holds the input of all requests, if the worker sees it; otherwise the one that the worker prefers.
 cuda::GpuId Batch::GpuOf(size_t input) const {
   const std::vector<cuda::GpuId> gpus = GpuIdsOf(model_.gpus);
   const int64_t device = view(0, input).device;
@@ -363,7 +363,7 @@ Block Batch::Write(Arena* arena, DeviceArena* device_arena, int64_t* size) {
 }
 
 void Batch::Cancel(size_t request) const {
-  // The block may have been allocated again.
+  // The block may have been reallocated.
   if (arena_->IsInUse(block_)) __atomic_store_n(cancel_flags_ + request, 1, __ATOMIC_RELEASE);
 }
 
@@ -429,7 +429,7 @@ void Batch::WriteOnDevice(const TensorColumn& column, DeviceArena* device_arena)
       });
     }
   } catch (...) {
-    cuda::Wait();  // the memory is used again
+    cuda::Wait();  // the memory is reused
     throw;
   }
   cuda::Wait();

@@ -13,7 +13,7 @@
 
 namespace pytriton {
 
-// In place of a GPU: the computer's memory.
+// Instead of a GPU's number: host memory.
 constexpr int64_t kInMemory = -1;
 
 // Copies a tensor, or a part of one; `device` is the GPU if either is on one, otherwise kInMemory.
@@ -68,8 +68,8 @@ class Batch {
   const char* data() const { return cancel_flags_; }
   int64_t data_size() const { return data_size_; }
 
-  // Sets a request's cancel flag, unless the worker has released the batch. Nothing may be allocated in the arena
-  // meanwhile.
+  // Sets a request's cancel flag, unless the worker has released the batch. Nothing may be allocated in the arena at
+  // the same time.
   void Cancel(size_t request) const;
 
  private:

@@ -47,7 +47,7 @@ bool HaveSameInputs(TRITONBACKEND_Request* request, TRITONBACKEND_Request* other
     const Properties input = PropertiesOf(request, i);
     bool is_found = false;
     for (uint32_t j = 0; j < count && !is_found; ++j) {
-      is_found = IsAlike(input, PropertiesOf(other, (i + j) % count));  // clients mostly keep an order
+      is_found = IsAlike(input, PropertiesOf(other, (i + j) % count));  // clients mostly keep the same order
     }
     if (!is_found) return false;
   }

@@ -12,14 +12,14 @@ namespace pytriton {
 
 class BatchBuilder {
  public:
-  // `has_variable_inputs`: whether requests may have other inputs than others have, or other shapes.
+  // `has_variable_inputs`: whether requests may differ in their inputs or shapes.
   BatchBuilder(int64_t max_rows, bool has_variable_inputs)
       : max_rows_(max_rows), has_variable_inputs_(has_variable_inputs) {}
 
   // Adds a request to the batch. Returns false if it does not fit there: too many rows, other inputs, or other shapes.
   // Any request fits in an empty batch.
   bool Add(TRITONBACKEND_Request* request);
-  // Whether more requests are likely to come at once, since the last batch had more; true only once for a batch.
+  // Whether more requests are likely to arrive soon, since the last batch had more; true only once for a batch.
   bool ExpectsMore() { return requests_.size() < last_size_ && !std::exchange(has_expected_more_, true); }
   bool is_full() const { return rows_ >= max_rows_; }
   // Returns the requests, and begins with a new batch.

@@ -25,7 +25,7 @@ void ClientProcessWatch::UnloadThoseGone(const std::vector<std::shared_ptr<Clien
 
 void ClientProcessWatch::NoteGone() {
   if (++gone_for_ != kChecksUntilUnload) return;
-  Log(TRITONSERVER_LOG_WARN, "model '" + model_ + "': the process that served it has ended; the model is unloaded");
+  Log(TRITONSERVER_LOG_WARN, "model '" + model_ + "': the process that served it has exited; the model is unloaded");
   LogIfError(TRITONSERVER_ServerUnloadModel(server_, model_.c_str()), "cannot unload a model");
 }
 

@@ -17,8 +17,8 @@ class ClientProcessWatch {
   ClientProcessWatch(FileDescriptor process, TRITONSERVER_Server* server, std::string model)
       : process_(std::move(process)), server_(server), model_(std::move(model)) {}
 
-  // Unloads each model once its process has been gone for a while without having done so itself. A process that is
-  // started again loads it anew, which replaces the instance, and with it its watch.
+  // Unloads each model once its process has been gone for a while without having unloaded the model. A restarted
+  // process reloads it, which replaces the instance and its watch.
   static void UnloadThoseGone(const std::vector<std::shared_ptr<ClientProcessWatch>>& watches);
 
  private:

@@ -118,7 +118,7 @@ void ConcurrentExecutor::Send(const Notification& notification) {
 
 void ConcurrentExecutor::AwaitRoom(int64_t sequence) {
   const bool deferred = connection_->model().mode == ExecutionMode::kDeferred;
-  // A busy worker takes batches late. What arrives meanwhile had better wait in Triton's queue, and become one.
+  // A busy worker takes batches late. Requests that arrive meanwhile should wait in Triton's queue, and form one batch.
   if (!deferred && in_flight() > 1) {
     while (alive() && !connection_->AwaitTaken()) continue;
   }
@@ -190,7 +190,7 @@ void ConcurrentExecutor::Deliver(int64_t sequence, const ResultMessage& result, 
   std::vector<bool> left_out = batch_in_flight->closed;
   for (size_t i = 0; i < left_out.size(); ++i) left_out[i] = left_out[i] || IsCancelled(batch.requests()[i]);
   for (const RequestFailure& failure : result.failures) {
-    if (!failure.failure.is_reschedule()) context_.warmup->Done(false);  // before Triton learns of it
+    if (!failure.failure.is_reschedule()) context_.warmup->Done(false);  // before Triton is notified
   }
   const std::vector<Outcome> outcomes =
       ResultResponder(batch, connection_.get(), result, data, context_.responder).Respond(left_out);
@@ -220,7 +220,7 @@ void ConcurrentExecutor::Deliver(const ResponseEntry& response, const char* data
   const HeldResponses held(batch_in_flight->batch, context_.responder.cached_output());
   batch_in_flight->timing.compute_start = response.compute_start_ns;
   batch_in_flight->timing.compute_end = response.compute_end_ns;
-  if (!batch_in_flight->closed[request]) {  // otherwise the client has gone, or got an error
+  if (!batch_in_flight->closed[request]) {  // otherwise the client has disconnected, or received an error
     Respond(batch_in_flight, response, data);
     if (batch_in_flight->closed[request] && !response.final) Cancel(*batch_in_flight, request);
   }
@@ -264,7 +264,7 @@ void ConcurrentExecutor::Complete(int64_t sequence, InFlightBatch* batch_in_flig
   room_.notify_one();
 }
 
-// Responds to the requests of clients that have gone, and sets their cancel flags; the worker ends them later.
+// Responds to the requests of clients that have disconnected, and sets their cancel flags; the worker ends them later.
 void ConcurrentExecutor::PollCancelled() {
   std::vector<std::pair<int64_t, InFlightBatch*>> in_flight;
   {
@@ -287,7 +287,7 @@ bool ConcurrentExecutor::PollCancelled(InFlightBatch* batch_in_flight) {
     if (cancellation == Cancellation::kNone) continue;
     if (cancellation == Cancellation::kByClient && is_late && !batch_in_flight->leaving[i]) {
       // Workaround for Triton (late-responses): not at once, since a response sent while Triton handles a client's
-      // departure may crash the server (https://github.com/triton-inference-server/server/pull/7840).
+      // disconnection may crash the server (https://github.com/triton-inference-server/server/pull/7840).
       batch_in_flight->leaving[i] = true;
     } else {
       const HeldResponses held(batch_in_flight->batch, context_.responder.cached_output());
@@ -322,7 +322,7 @@ void ConcurrentExecutor::Leave(InFlightBatch* batch_in_flight, size_t request) {
 
 void ConcurrentExecutor::Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code,
                                 const std::string& message) {
-  context_.warmup->Done(false);  // before Triton learns of it
+  context_.warmup->Done(false);  // before Triton is notified
   context_.responder.RespondError(request, code, message);
 }
 

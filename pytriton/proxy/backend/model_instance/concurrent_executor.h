@@ -1,5 +1,5 @@
 // Concurrent execution: many batches at a time on one instance, for coroutines and streams. Responses come per request,
-// in any order across requests. Twin of `worker/concurrent.py`.
+// in any order across requests. Counterpart of `worker/concurrent.py`.
 #pragma once
 
 #include <condition_variable>
@@ -37,7 +37,7 @@ class ConcurrentExecutor {
 
   // Sends a batch to the worker, and returns once there is room for another; meanwhile, Triton sends batches to other
   // instances. Takes ownership of the requests and responds to them, now or later, unless it returns false because the
-  // worker has gone. For one thread at a time.
+  // worker has disconnected. For one thread at a time.
   bool Submit(NotificationKind kind, TRITONBACKEND_Request** requests, uint32_t request_count);
 
  private:
@@ -53,11 +53,11 @@ class ConcurrentExecutor {
     Timing timing;
     std::vector<bool> closed;   // requests that were returned to Triton
     std::vector<bool> ended;    // requests that the worker has ended
-    std::vector<bool> leaving;  // requests whose client has gone
+    std::vector<bool> leaving;  // requests whose client has disconnected
     size_t open;                // requests that the worker has not ended
     bool any_succeeded = false;
     bool any_failed = false;
-    const bool is_warmup;  // which is not counted
+    const bool is_warmup;  // not counted
     std::optional<ActiveCallChain> call_chain;
   };
 
@@ -66,7 +66,7 @@ class ConcurrentExecutor {
                                          uint32_t request_count);
   // Writes a batch to the arena; fails its requests if that is impossible. Returns the message's location.
   std::optional<Notification> Write(NotificationKind kind, InFlightBatch* batch_in_flight);
-  // Adds a batch to those in flight; fails its requests if the worker has gone. Returns whether it was added.
+  // Adds a batch to those in flight; fails its requests if the worker has disconnected. Returns whether it was added.
   bool Add(int64_t sequence, std::unique_ptr<InFlightBatch> batch_in_flight);
   void Send(const Notification& notification);
   void AwaitRoom(int64_t sequence);
@@ -81,7 +81,7 @@ class ConcurrentExecutor {
   void Reschedule(InFlightBatch* batch_in_flight, size_t request, bool final);
   void Leave(InFlightBatch* batch_in_flight, size_t request);
   void PollCancelled();
-  // Looks for cancelled requests of a batch; returns whether any was closed.
+  // Checks a batch for cancelled requests; returns whether any was closed.
   bool PollCancelled(InFlightBatch* batch_in_flight);
   void Cancel(const InFlightBatch& batch_in_flight, size_t request);
   void Refuse(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message);

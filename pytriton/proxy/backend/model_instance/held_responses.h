@@ -1,6 +1,6 @@
 // Final responses that are sent once their requests have been released.
 //
-// Workaround for Triton (traces): when a front end has a request's final response, a thread of its own ends the
+// Workaround for Triton (traces): when a front end has a request's final response, one of its threads ends the
 // request's trace, while the backend still reports the request's statistics and its end to the same trace. With every
 // request traced, that crashes the server within seconds of load.
 #pragma once
@@ -14,13 +14,13 @@
 
 namespace pytriton {
 
-// Holds what `SendFinal` is given in this thread, until it is destroyed.
+// Holds the responses passed to `SendFinal` in this thread until it is destroyed.
 class HeldResponses {
  public:
   // Does nothing unless the batch is traced, or if the model has a response cache (`cached_output` is not empty): that
   // may look at the request when the response is sent.
   HeldResponses(const Batch& batch, const std::string& cached_output);
-  // Likewise, for requests that become no batch.
+  // The same for requests that do not form a batch.
   HeldResponses(const std::vector<TRITONBACKEND_Request*>& requests, const std::string& cached_output);
   ~HeldResponses();
   HeldResponses(const HeldResponses&) = delete;

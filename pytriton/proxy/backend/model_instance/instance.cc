@@ -20,7 +20,7 @@ constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
 constexpr uint64_t kStartTimeoutNs = 30'000'000'000;
 constexpr std::chrono::milliseconds kRetryInterval(100);
 constexpr std::chrono::milliseconds kReconnectInterval(10);
-constexpr int kNoService = -1;  // its process has one
+constexpr int kNoService = -1;  // its process has its own
 
 // Reports a batch to the guard, if the server has one.
 class ReportedBatch {
@@ -133,7 +133,7 @@ std::shared_ptr<Connection> Instance::ConnectToBound(int service_fd, int timeout
       reply.reason = error.what();  // its process has exited since
     }
     if (MonotonicNs() - start > kStartTimeoutNs || !wanted()) throw RegistrationError(reply.reason);
-    // Meanwhile this instance is busy to Triton, which sends requests to other instances.
+    // Meanwhile, Triton considers this instance busy, and sends requests to other instances.
     std::this_thread::sleep_for(kRetryInterval);
   }
 }
@@ -162,7 +162,7 @@ void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
     return living == nullptr ? 0 : living->SharedMemoryBytes();
   });
   if (model.mode != ExecutionMode::kSequential && is_shared_) {
-    throw RegistrationError("its function has become one of another kind");
+    throw RegistrationError("its function is now of another kind");
   }
   mode_ = model.mode;
   if (mode_ != ExecutionMode::kSequential) {
@@ -227,7 +227,7 @@ bool Instance::ExecutesWhenIdle() {
 
 void Instance::ExecuteIdle() {
   if (builder_->ExpectsMore() && ExecutesWhenIdle()) {
-    std::this_thread::yield();  // to threads that are reading them
+    std::this_thread::yield();  // to threads that may still be reading requests
   } else {
     ExecuteBuilt();
   }
@@ -246,7 +246,7 @@ void Instance::ExecuteBuilt() noexcept {
   RejectCancelled(cancelled);
 }
 
-// Last, as Triton may still be handling a client's departure (late-responses).
+// Last, because Triton may still be handling a client's disconnection (late-responses).
 void Instance::RejectCancelled(const std::vector<TRITONBACKEND_Request*>& requests) const {
   if (requests.empty()) return;
   context_.metrics->CountCancelled(Cancellation::kByClient, requests.size());
@@ -268,7 +268,7 @@ void Instance::ExecuteBatch(TRITONBACKEND_Request** requests, uint32_t request_c
     return std::any_of(requests, requests + request_count,
                        [&](auto* request) { return CancellationOf(request, start) == Cancellation::kNone; });
   };
-  // Twice: the worker may have gone before it is notified of the batch.
+  // Twice: the worker may have disconnected before it is notified of the batch.
   for (int i = 0; i < 2; ++i) {
     std::optional<WorkerPool::Lease> worker = TakeLiveWorker();
     if (!worker.has_value()) {

@@ -65,9 +65,9 @@ class Instance {
   void AddToBatch(TRITONBACKEND_Request* request);
   // Whether the batch will be executed when Triton has no more requests.
   bool ExecutesWhenIdle();
-  // Executes the batch now that Triton has no more requests, or lets Triton look for more first.
+  // Executes the batch now that Triton has no more requests, or lets Triton check for more first.
   void ExecuteIdle();
-  // Does not throw: the server, which is started again, does not go on with requests that nobody has.
+  // Does not throw: if this fails, the server exits and is restarted rather than losing requests.
   void ExecuteBuilt() noexcept;
   void RejectCancelled(const std::vector<TRITONBACKEND_Request*>& requests) const;
   // Rejects the requests of a batch for which there is no worker, for this reason or because they were cancelled.
@@ -94,7 +94,7 @@ class Instance {
   std::unique_ptr<RestartCounter> restart_counter_;          // of a bound model whose worker has its own process
   int64_t restarts_seen_ = 0;
   std::unique_ptr<BatchBuilder> builder_;  // null if Triton makes the batches
-  bool is_warned_ = false;                 // that it cannot build any
+  bool is_warned_ = false;                 // whether it has logged that it cannot build batches
 };
 
 }  // namespace pytriton

@@ -23,9 +23,9 @@ struct InstanceContext {
   // Responds to a request with an error, and releases it.
   void Reject(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message) const;
 
-  // Logs the detail of a failure, and counts it for so many requests.
+  // Logs the detail of a failure, and counts it for a number of requests.
   void Report(const Failure& failure, size_t request_count) const;
-  // Reports the failures of a batch of so many requests.
+  // Reports the failures of a batch with a number of requests.
   void Report(const std::vector<RequestFailure>& failures, size_t request_count) const;
 
   const std::string model;  // its name

@@ -23,7 +23,8 @@ void PutStrings(char* target, int64_t size, const char* lengths, const char* sou
   const char* const end = target + size;
   for (int64_t i = 0; i < count; ++i) {
     const uint32_t length = LengthAt(lengths, i);
-    if (end - target < kLengthSize + int64_t{length}) throw ProtocolError("the worker changes what it has sent");
+    if (end - target < kLengthSize + int64_t{length})
+      throw ProtocolError("the worker changed a message after sending it");
     std::memcpy(target, &length, kLengthSize);
     std::memcpy(target + kLengthSize, source, length);
     target += kLengthSize + length;
@@ -105,7 +106,7 @@ OutputReader::OutputBuffer OutputReader::Allocate(TRITONBACKEND_Response* respon
   Check(TRITONBACKEND_ResponseOutput(response, &output, name, static_cast<TRITONSERVER_DataType>(column_.datatype),
                                      shape.data(), static_cast<uint32_t>(shape.size())));
   void* buffer = nullptr;
-  // The preferred memory; the client has the last word.
+  // Only a preference; the client decides.
   TRITONSERVER_MemoryType type = device_ == kInMemory ? TRITONSERVER_MEMORY_CPU : TRITONSERVER_MEMORY_GPU;
   int64_t type_id = device_ == kInMemory ? 0 : device_;
   Check(TRITONBACKEND_OutputBuffer(output, &buffer, size, &type, &type_id));

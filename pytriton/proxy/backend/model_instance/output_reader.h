@@ -22,8 +22,8 @@ class OutputReader {
   void OpenOnDevice(PeerDeviceArena* arena);
 
   // Reads the next request's part, of which there is one per request, in order. Adds it to `response` as the output
-  // `name`, unless `response` is null. Throws ProtocolError if the worker's data are malformed, or TritonError or
-  // CudaError if they cannot be copied; the next part can still be read in the latter cases.
+  // `name`, unless `response` is null. Throws ProtocolError if the worker's data is malformed, or TritonError or
+  // CudaError if it cannot be copied; the next part can still be read in the latter cases.
   void Next(size_t request, int64_t rows, TRITONBACKEND_Response* response, const char* name);
 
  private:

@@ -14,9 +14,9 @@ namespace pytriton {
 
 namespace {
 
-// libzmq, opened at run time: the controller names the very library that its Python uses (PYTRITON_LIBZMQ), so both
-// ends are of one version and there is nothing to install beside the server. Names and values follow zmq.h of
-// libzmq 4.x.
+// libzmq, opened at run time: the controller names the same library that its Python uses (PYTRITON_LIBZMQ), so both
+// ends have the same version and nothing needs to be installed in addition to the server. Names and values follow zmq.h
+// of libzmq 4.x.
 class ZeroMq {
  public:
   static const ZeroMq& Get() {
@@ -94,7 +94,7 @@ class NoReply : public RegistrationError {
   using RegistrationError::RegistrationError;
 };
 
-// The context of those calls that are being made: it has threads of its own, which take longer to start than a call.
+// The context of all current calls: it has its own threads, which take longer to start than a call.
 std::shared_ptr<void> CurrentContext() {
   static std::mutex mutex;
   static std::weak_ptr<void> current;
@@ -141,8 +141,7 @@ std::vector<std::string> CallOnce(const std::string& endpoint, const std::vector
   return response;
 }
 
-// Workaround for ZeroMQ 4.3: a request may get lost while peers disconnect that sent something else than ZeroMQ's
-// frames.
+// Workaround for ZeroMQ 4.3: a request may get lost while peers disconnect that sent data other than ZeroMQ's frames.
 std::vector<std::string> Call(const std::string& endpoint, const std::vector<std::string>& request, int timeout_ms) {
   for (;; timeout_ms -= kAttemptMs) {
     try {

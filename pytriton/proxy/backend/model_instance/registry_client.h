@@ -33,8 +33,8 @@ struct WorkerFile {
 
 // The reply of the registry.
 struct RegistrationReply {
-  std::optional<AdmissionMessage> admission;  // the worker; empty if the instance is to try again
-  std::string reason;                         // why it is to try again
+  std::optional<AdmissionMessage> admission;  // the worker; empty if the instance must retry
+  std::string reason;                         // why it must retry
   std::optional<int64_t> restart_count;       // of the worker's process, if it has its own
 };
 

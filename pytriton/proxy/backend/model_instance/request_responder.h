@@ -25,7 +25,7 @@ class RequestResponder {
   void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message) const;
 
   // Sends a response with the requested outputs; `data`: its tensors. Returns whether that succeeded; otherwise the
-  // request got an error and has ended. Throws ProtocolError, without sending anything, if the outputs are not the
+  // request received an error and has ended. Throws ProtocolError, without sending anything, if the outputs are not the
   // model's.
   bool RespondOutputs(const Batch& batch, const AdmissionMessage& model, const ResponseEntry& entry,
                       const char* data) const;
@@ -45,11 +45,11 @@ class RequestResponder {
   const std::string cached_output_;
 };
 
-// Checks that `position` is one of the model's outputs. Returns whether it comes for the first time. Throws
+// Checks that `position` is one of the model's outputs. Returns whether it occurs for the first time. Throws
 // ProtocolError.
 bool IsNewOutput(int64_t position, std::vector<bool>* seen);
 
-// Checks that `position` is one of the model's outputs, and that it comes once. Throws ProtocolError.
+// Checks that `position` is one of the model's outputs, and occurs once. Throws ProtocolError.
 void CheckOutputPosition(int64_t position, std::vector<bool>* seen);
 
 }  // namespace pytriton

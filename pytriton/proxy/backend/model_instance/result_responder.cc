@@ -13,7 +13,7 @@ void DeleteIfAny(TRITONSERVER_Error* error) {
   if (error != nullptr) TRITONSERVER_ErrorDelete(error);
 }
 
-// Checks that each response has an output once that comes in several columns, one for each of its datatypes.
+// Checks that each response has an output at most once if it has several columns, one per datatype.
 void CheckOnce(int64_t position, const ResultMessage& result) {
   std::vector<bool> present(static_cast<size_t>(result.request_count), false);
   for (const TensorColumn& column : result.columns) {

@@ -33,8 +33,8 @@ class ResultResponder {
   void OpenOutputs(const char* data);
   Outcome RespondTo(size_t request);
   Outcome RespondFailure(size_t request) const;
-  // Reads the request's parts of all outputs, which the next request's follow, and adds those that it wants to
-  // `response`, unless that is null. Returns the first error, if any.
+  // Reads the next request's parts of all outputs, and adds the requested ones to `response` unless that is null.
+  // Returns the first error, if any.
   TRITONSERVER_Error* ReadOutputs(size_t request, TRITONBACKEND_Response* response);
   void SkipOutputs(size_t request);
 

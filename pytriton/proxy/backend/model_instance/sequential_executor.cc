@@ -64,7 +64,7 @@ Notification SequentialExecutor::RoundTrip(NotificationKind kind, Connection* co
                                            Timing* timing) const {
   int64_t size = 0;
   const Block block = batch->Write(connection->arena().get(), connection->device_arena(), &size);
-  uint64_t left = 0;  // requests whose client has gone
+  uint64_t left = 0;  // requests whose client has disconnected
   uint64_t late = 0;  // and those whose timeout has passed
   timing->sent = MonotonicNs();
   const Notification notification = connection->RoundTrip(kind, batch->requests().size(), block.offset, size, [&] {

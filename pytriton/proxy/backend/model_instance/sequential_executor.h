@@ -20,7 +20,7 @@ class SequentialExecutor {
   explicit SequentialExecutor(const InstanceContext* context) : context_(*context) {}
 
   // Executes a batch and responds to all of its requests, whatever happens. Takes ownership of the requests. If the
-  // worker has gone, or sends what makes no sense, it has no connection afterwards.
+  // worker has disconnected or sends a malformed message, it has no connection afterwards.
   void Execute(NotificationKind kind, ConnectedWorker* worker, TRITONBACKEND_Request** requests,
                uint32_t request_count) const;
 

@@ -1,8 +1,7 @@
-// The workers of a model's instances: an instance that executes a batch uses the idle one that was busy last.
-//
-// Triton hands requests to instances in turn. If each used its own worker, then under little load each worker would
-// sleep for as long as all others take together, and would have to be woken for each batch; the one that was busy last
-// may still be spinning, and its code and data are in the processor's caches.
+// The workers of a model's instances: an instance that executes a batch uses the most recently busy idle worker.
+// Triton hands requests to instances in turn. If each used its own worker, then under light load each worker would
+// sleep while all others have their turn, and would have to be woken for each batch; the most recently busy one may
+// still be spinning, and its code and data are in the processor's caches.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +16,7 @@
 
 namespace pytriton {
 
-// A worker as an instance is connected to it. Belongs to whoever holds it.
+// An instance's connection to a worker. Belongs to its holder.
 struct ConnectedWorker {
   bool alive() const { return connection != nullptr && connection->alive(); }
 
@@ -30,7 +29,7 @@ class WorkerPool {
   // Holds a worker.
   class Lease {
    public:
-    // Of a worker that is in no pool.
+    // For a worker outside the pool.
     explicit Lease(ConnectedWorker* worker) : worker_(worker) {}
     Lease(WorkerPool* pool, ConnectedWorker* worker) : pool_(pool), worker_(worker) {}
     Lease(Lease&& other) noexcept
@@ -48,12 +47,12 @@ class WorkerPool {
 
   // Lets all instances use a worker.
   void Add(ConnectedWorker* worker);
-  // Takes a worker out, once nobody else holds it.
+  // Removes a worker once no other instance holds it.
   void Remove(ConnectedWorker* worker);
-  // Takes the worker that was busy last, of those that are idle and alive; none if there is none, or if the caller's
-  // `own` worker is not alive.
+  // Takes the most recently busy of the idle, connected workers; none if there is none, or if the caller's `own` worker
+  // is not connected.
   std::optional<Lease> TakeLast(ConnectedWorker* own);
-  // Takes this worker, once nobody else holds it.
+  // Takes this worker once no other instance holds it.
   Lease Take(ConnectedWorker* worker);
 
  private:
@@ -62,7 +61,7 @@ class WorkerPool {
 
   std::mutex mutex_;
   std::condition_variable returned_;
-  std::vector<ConnectedWorker*> idle_;  // the last is the one that was busy last
+  std::vector<ConnectedWorker*> idle_;  // the most recently busy one is last
 };
 
 }  // namespace pytriton

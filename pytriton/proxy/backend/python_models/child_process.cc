@@ -19,7 +19,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kFirstFile = 3;
-constexpr int kOutOfTheWay = 64;  // of the descriptors that files are to have
+constexpr int kOutOfTheWay = 64;  // above the descriptors that are passed to the process
 constexpr std::chrono::milliseconds kExitPollInterval(5);
 constexpr std::chrono::seconds kExitTimeout(1);  // from a closed control channel to the exit of the process
 
@@ -41,7 +41,7 @@ void CheckStart(int error, const ProcessSpec& spec) {
   if (error != 0) throw ProcessError("cannot start " + ProgramOf(spec) + ": " + std::strerror(error));
 }
 
-// The files of a new process: an empty standard input, our output, and those passed to it.
+// The files of a new process: an empty standard input, this process's output, and those passed to it.
 class FileActions {
  public:
   FileActions() { posix_spawn_file_actions_init(&actions_); }
@@ -93,8 +93,8 @@ class Attributes {
   posix_spawnattr_t attributes_;
 };
 
-// Returns how a process has exited, and waits for that unless `options` says otherwise. It stays a zombie, so that its
-// id is not used again.
+// Returns how a process has exited, and waits for that unless `options` prevents it. It stays a zombie, so that its id
+// is not reused.
 siginfo_t ExitOf(pid_t pid, int options) {
   siginfo_t info = {};
   while (waitid(P_PID, pid, &info, WEXITED | WNOWAIT | options) != 0 && errno == EINTR) {

@@ -34,15 +34,15 @@ class CommandError : public std::runtime_error {
 // Specifies a process to start.
 struct ProcessSpec {
   std::vector<std::string>
-      words;  // the command line; the first word is the path of `pytriton-launch`, which gets our process id
+      words;  // the command line; the first word is the path of `pytriton-launch`, which receives this process's id
   std::vector<std::string> environment;  // NAME=value
 };
 
-// The process, and all that it has started, is killed with this object, with the thread that created it, and with the
-// server.
+// The process, and all that it has started, is killed when this object is destroyed, when the thread that created it
+// ends, and with the server.
 class Process {
  public:
-  // `files` become the process's file descriptors from 3 on; it has no others but its output. Throws ProcessError.
+  // `files` become the process's file descriptors from 3 on; it has no others except its output. Throws ProcessError.
   explicit Process(const ProcessSpec& spec, const std::vector<const FileDescriptor*>& files = {});
   ~Process();
   Process(const Process&) = delete;

@@ -46,7 +46,7 @@ std::string FindProgram(const std::string& name) {
     const std::string program = folder + "/" + name;
     if (IsProgram(program)) return program;
   }
-  throw std::runtime_error("the program " + name + " is in no folder of PATH");
+  throw std::runtime_error("there is no program " + name + " in PATH");
 }
 
 ExecutionEnvironment::ExecutionEnvironment(const std::string& archive, std::string folder, const std::string& launcher)

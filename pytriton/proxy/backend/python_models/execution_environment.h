@@ -44,7 +44,7 @@ class ExecutionEnvironments {
   const std::string launcher_;
   std::mutex mutex_;  // held while an archive is unpacked, since several models may use it
   int unpacked_ = 0;
-  // By path and what identifies the archive at that path.
+  // By path and an identification of the archive at that path.
   std::map<std::string, std::pair<std::string, std::shared_ptr<const ExecutionEnvironment>>> archives_;
 };
 

@@ -33,8 +33,8 @@ ChildProcess::Timeout StartTimeout(const Json& settings) {
   char* end = nullptr;
   const double seconds = std::strtod(setting.c_str(), &end);
   if (*end != '\0' || !(seconds > 0)) {
-    throw TritonError(TRITONSERVER_ERROR_INVALID_ARG,
-                      "--backend-config=python,stub-timeout-seconds=" + setting + " is no number of seconds above 0");
+    throw TritonError(TRITONSERVER_ERROR_INVALID_ARG, "--backend-config=python,stub-timeout-seconds=" + setting +
+                                                          " is not a number of seconds above 0");
   }
   return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
 }
@@ -101,7 +101,7 @@ ProcessSpec PythonBackend::WorkerCommand(const ExecutionEnvironment* environment
   ProcessSpec spec;
   const std::string python = FindProgram(environment != nullptr ? environment->interpreter() : interpreter_);
   spec.words = {launcher_, python, bootstrap_};
-  // The libraries that the server was started with are not for the model.
+  // The model must not use the libraries that the server was started with.
   const char* library_path = std::getenv(kOwnLibraryPath);
   for (std::string& each : Environment()) {
     if (library_path != nullptr && each.rfind(kLibraryPath, 0) == 0) {
@@ -148,7 +148,7 @@ void PythonModel::Complete() {
   TRITONSERVER_Error* error = TRITONBACKEND_ModelSetConfig(model_, 1, message);
   LogIfError(TRITONSERVER_MessageDelete(message), "cannot delete a model configuration");
   Check(error);
-  command_.config = ModelConfig::Of(model_).json();  // Triton has added to it
+  command_.config = ModelConfig::Of(model_).json();  // Triton has completed it
 }
 
 std::unique_ptr<WorkerSupervisor> PythonModel::Load(TRITONBACKEND_ModelInstance* instance) {

@@ -61,7 +61,7 @@ class PythonModel {
   TRITONBACKEND_Model* const model_;
   PythonBackend* const backend_;
   TRITONSERVER_Server* server_ = nullptr;
-  CommandMessage command_;  // what all commands to the model's processes have in common
+  CommandMessage command_;  // the common fields of all commands to the model's processes
   std::shared_ptr<const ExecutionEnvironment> environment_;
   std::mutex mutex_;
   std::unique_ptr<WorkerSupervisor>

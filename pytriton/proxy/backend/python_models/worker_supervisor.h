@@ -33,7 +33,7 @@ class WorkerSupervisor {
   std::string Complete(const CommandMessage& command);
 
   // Loads the model, into this process and into each that replaces it; `on_restart` is called for each of those, in the
-  // supervisor's thread. Throws CommandError or ProcessError; then the supervisor cannot be used any more.
+  // supervisor's thread. Throws CommandError or ProcessError; afterwards, the supervisor cannot be used.
   void Load(const CommandMessage& command, std::function<void()> on_restart);
 
   // Issues a ticket for a model instance; waits while the process is being restarted and `wanted` returns true. Throws
@@ -68,7 +68,7 @@ class WorkerSupervisor {
   const OpenService open_service_;
   CommandMessage load_;
   std::function<void()> on_restart_;
-  std::chrono::milliseconds delay_{0};  // before the next start; used by the thread alone
+  std::chrono::milliseconds delay_{0};  // before the next start; only used by the thread
   Clock::time_point loaded_since_;      // likewise
   std::mutex mutex_;                    // guards the members below
   std::condition_variable changed_;
@@ -78,7 +78,7 @@ class WorkerSupervisor {
   std::shared_ptr<ChildProcess> process_;
   std::shared_ptr<ServiceChannel> service_;
   int64_t failures_ = 0;  // number of failed starts
-  std::string failure_;   // why the last of them failed, or why the process has exited for good
+  std::string failure_;   // why the last of them failed, or why the process has exited permanently
   std::thread thread_;
 };
 

@@ -42,7 +42,7 @@ void OnRelease(TRITONSERVER_InferenceTrace* trace, void* userp) {
 
 TRITONSERVER_InferenceTrace* NewCallTrace(const std::shared_ptr<ServiceChannel>& channel, int64_t number,
                                           const std::string& context) {
-  const bool may_be_json = !context.empty() && context.front() == '{';  // else Triton could not read it
+  const bool may_be_json = !context.empty() && context.front() == '{';  // otherwise, Triton could not read it
   if (!may_be_json || TRITONSERVER_InferenceTraceSetContext == nullptr) return nullptr;
   auto call = std::make_unique<TracedCall>(TracedCall{channel, number});
   TRITONSERVER_InferenceTrace* trace = nullptr;

@@ -1,6 +1,6 @@
-// The trace of a request that a worker sends: it carries the worker's trace context to the model, and tells the worker
-// when the request was queued and computed. Triton's own traces begin at its front ends alone, and a child of one must
-// not outlive it, as a request that nobody awaits may.
+// The trace of a request that a worker sends: it carries the worker's trace context to the model, and reports to the
+// worker when the request was queued and computed. Triton's own traces only begin at its front ends, and a child must
+// not outlive its parent, as an abandoned request may.
 #pragma once
 
 #include <cstdint>

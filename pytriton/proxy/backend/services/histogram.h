@@ -13,14 +13,13 @@ namespace pytriton {
 
 class Histogram {
  public:
-  // `bounds`: ascending upper bounds, inclusive; they outlive the histogram. `unit`: what the published values are
-  // divided by.
+  // `bounds`: ascending upper bounds, inclusive; they outlive the histogram. `unit`: the divisor of published values.
   Histogram(const std::vector<int64_t>& bounds, double unit);
 
   // Adds `count` times a value. From any thread; without a lock, and nothing is allocated.
   void Observe(int64_t value, uint64_t count = 1);
 
-  // Adds what has come since the last time to Triton's metric. For one thread at a time.
+  // Adds the values since the last call to Triton's metric. For one thread at a time.
   void Publish(Metric* metric);
 
  private:

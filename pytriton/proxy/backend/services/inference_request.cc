@@ -31,7 +31,7 @@ void PutLengthsFirst(char* data, int64_t size, int64_t count, const char* name) 
   char* contents = data + count * kLengthSize;
   const bool fits = count >= 0 && count * kLengthSize <= size &&
                     ForEachElement(source.data(), size, count, [&](const char* element, uint32_t length) {
-                      if (contents + length > data + size) return;  // there are more elements than room
+                      if (contents + length > data + size) return;  // more elements than there is room for
                       std::memcpy(lengths, &length, kLengthSize);
                       lengths += kLengthSize;
                       std::memcpy(contents, element, length);

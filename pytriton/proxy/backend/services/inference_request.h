@@ -38,7 +38,7 @@ class InferenceRequest {
   static void Start(const std::shared_ptr<ServiceChannel>& channel, int64_t number, const InferenceCallMessage& call,
                     const char* data, PeerBlock message, const std::string& call_chain);
 
-  // Asks the server to cancel the request.
+  // Requests that the server cancel the request.
   void Cancel();
 
  private:

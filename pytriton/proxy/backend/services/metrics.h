@@ -71,7 +71,7 @@ class Metrics {
  public:
   explicit Metrics(MetricFamilies* families) : families_(families) {}
 
-  // Returns the number of what was created, the bits of a metric's value, or 0. Throws TritonError.
+  // Returns the number of the created family or metric, the bits of a metric's value, or 0. Throws TritonError.
   int64_t Do(const MetricMessage& message);
   // Releases all of them.
   void Clear();

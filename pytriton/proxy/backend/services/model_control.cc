@@ -32,7 +32,7 @@ bool IsReady(TRITONSERVER_Server* server, const ModelMessage& message) {
     Check(TRITONSERVER_ServerModelIsReady(server, message.model.c_str(), message.version, &ready));
   } catch (const TritonError& error) {
     if (error.code() != TRITONSERVER_ERROR_NOT_FOUND) throw;
-    return false;  // current servers' answer for a model that is not there
+    return false;  // current servers respond so if there is no such model
   }
   return ready;
 }
@@ -56,7 +56,7 @@ void ModelControl::Start(std::function<void()> work) {
       work();
       task.done = true;
     });
-  } catch (...) {  // there are too many threads
+  } catch (...) {  // too many threads
     tasks_.pop_back();
     throw;
   }

@@ -36,8 +36,8 @@ std::vector<double> Published(const std::vector<int64_t>& bounds, double unit) {
   return published;
 }
 
-// A family of all models. It ends with the server: both backends have those of the same names, and Triton would delete
-// them for both.
+// A family of all models. It exists until the server exits: both backends have families with these names, and Triton
+// would delete them for both.
 class Family {
  public:
   Family(TRITONSERVER_MetricKind kind, const char* name, const char* description, std::vector<double> buckets = {})
@@ -82,8 +82,9 @@ struct Families {
                           "Number of requests of a decoupled model that have not ended"};
   const Family memory = {TRITONSERVER_METRIC_KIND_GAUGE, "pytriton_shared_memory_bytes",
                          "Bytes of shared memory that requests and results take"};
-  const Family cancelled = {TRITONSERVER_METRIC_KIND_COUNTER, "pytriton_cancelled_requests_total",
-                            "Number of requests that ended because the client went away, or a timeout passed"};
+  const Family cancelled = {
+      TRITONSERVER_METRIC_KIND_COUNTER, "pytriton_cancelled_requests_total",
+      "Number of requests that ended because the client disconnected or cancelled, or a timeout passed"};
   const Family errors = {TRITONSERVER_METRIC_KIND_COUNTER, "pytriton_callable_errors_total",
                          "Number of requests that failed with an exception, by its class"};
 };
@@ -108,10 +109,10 @@ void Add(Metric* metric, uint64_t count) {
   LogIfError(TRITONSERVER_MetricIncrement(metric->get(), static_cast<double>(count)), "cannot increment a metric");
 }
 
-// Publications after the last change: meanwhile, memory is returned to the system.
+// Number of publications after the last change, during which memory is returned to the system.
 constexpr int kLastPublications = 20;
 
-constexpr uint64_t kLongest = 24 * 3600 * uint64_t{1'000'000'000};  // some times are what a worker has sent
+constexpr uint64_t kLongest = 24 * 3600 * uint64_t{1'000'000'000};  // times from a worker are not trusted
 
 int64_t Between(uint64_t start, uint64_t end) {
   return end > start ? static_cast<int64_t>(std::min(end - start, kLongest)) : 0;

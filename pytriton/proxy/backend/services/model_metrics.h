@@ -1,5 +1,5 @@
 // The built-in metrics of models, on Triton's metrics endpoint: `pytriton_requests_in_flight` and others;
-// docs/metrics.md has the list. Instances count in atomics of their own, which the maintenance thread publishes.
+// docs/metrics.md has the list. Instances count in their own atomics, which the maintenance thread publishes.
 #pragma once
 
 #include <array>
@@ -28,17 +28,17 @@ class ModelMetrics;
 class InstanceMetrics {
  public:
   explicit InstanceMetrics(std::shared_ptr<ModelMetrics> model);
-  // Publishes what is left.
+  // Publishes the rest.
   ~InstanceMetrics();
   InstanceMetrics(const InstanceMetrics&) = delete;
   InstanceMetrics& operator=(const InstanceMetrics&) = delete;
 
   // Sets whether a request is a stream of responses.
   void SetDecoupled(bool decoupled) { decoupled_.store(decoupled, std::memory_order_relaxed); }
-  // Sets what measures the bytes of shared memory of the instance's connection.
+  // Sets the function that measures the bytes of shared memory of the instance's connection.
   void SetMemory(std::function<int64_t()> memory);
 
-  // A batch has come to the backend.
+  // A batch has arrived at the backend.
   void Begin(const std::vector<TRITONBACKEND_Request*>& requests, int64_t rows, uint64_t now);
   // Requests of a batch were served: the callable has returned, successfully or not.
   void Ran(const Timing& timing, uint64_t count);
@@ -47,7 +47,7 @@ class InstanceMetrics {
   // A request was returned to Triton, to be scheduled again.
   void Leave();
   void CountCancelled(Cancellation cancellation, uint64_t count = 1);
-  // Requests got an error for an exception of a class.
+  // Requests failed with an exception of a class.
   void CountError(const std::string& error, uint64_t count) const;
 
  private:
@@ -76,7 +76,7 @@ class ModelMetrics {
   void Add(InstanceMetrics* instance);
   void Remove(InstanceMetrics* instance);
   void CountError(const std::string& error, uint64_t count);
-  // Publishes what may have changed: nothing of a model that has not been used for long.
+  // Publishes values that may have changed: none of a model that has not been used for long.
   void Publish();
 
  private:

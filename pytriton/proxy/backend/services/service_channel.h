@@ -27,7 +27,7 @@ namespace pytriton {
 // Resources that all channels of the backend share.
 struct ServiceContext {
   FileDescriptor poll;  // the epoll instance of the service thread
-  WakeFlag wake_flag;   // where the service thread sleeps at busy times
+  WakeFlag wake_flag;   // where the service thread sleeps while busy
   OutputAllocator allocator;
   MetricFamilies families;
   Capacities capacities;
@@ -60,7 +60,7 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   // Continues to send.
   void Flush();
 
-  // Called by calls in flight; from any thread.
+  // Called by calls in flight, from any thread.
   TRITONSERVER_Server* server() const { return server_; }
   TRITONSERVER_ResponseAllocator* allocator() const { return context_->allocator.get(); }
   const std::shared_ptr<Arena>& arena() const { return arena_; }
@@ -99,7 +99,7 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   const int64_t version_;
   std::shared_ptr<Arena> arena_;  // both are set once the worker has opened the channel
   PeerArena worker_arena_;
-  std::optional<DeviceArena> device_arena_;  // likewise
+  std::optional<DeviceArena> device_arena_;  // set then as well
   PeerDeviceArena worker_device_arena_;
   Metrics metrics_;
   std::atomic<bool> closed_{false};

@@ -22,7 +22,7 @@ constexpr uint64_t kStop = 0;  // channels count from 1
 constexpr std::chrono::seconds kStopTimeout(5);
 constexpr std::chrono::milliseconds kPollInterval(10);
 constexpr std::chrono::seconds kBusyFor(1);  // after the last notification
-constexpr int kMaxSleepMs = 10;              // some events do not wake a thread that sleeps at the wake flag
+constexpr int kMaxSleepMs = 10;              // some events do not wake a thread that sleeps on the wake flag
 
 }  // namespace
 

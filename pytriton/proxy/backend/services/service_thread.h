@@ -29,7 +29,7 @@ class ServiceThread {
   std::shared_ptr<ServiceChannel> Open(TRITONSERVER_Server* server, const std::string& model, int64_t version,
                                        FileDescriptor* worker_end);
   // Connects a channel for the controller's own requests to the socket on which it listens, unless there is one.
-  // It stays open until the controller closes it, whatever happens to the models.
+  // It stays open until the controller closes it, regardless of the models.
   void ConnectController(TRITONSERVER_Server* server, const std::string& path);
 
  private:

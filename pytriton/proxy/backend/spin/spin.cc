@@ -35,6 +35,6 @@ extern "C" __attribute__((visibility("default"))) int PytritonSpin(const std::at
       Pause();
     }
     if (MonotonicNs() >= end_ns) return 0;
-    sched_yield();  // to any thread that has work to do
+    sched_yield();  // to any thread that is ready to run
   }
 }

@@ -60,7 +60,7 @@ bool AdaptiveSpin::Begin() {
 }
 
 int64_t AdaptiveSpin::Yield() const {
-  sched_yield();  // to any thread that has work to do
+  sched_yield();  // to any thread that is ready to run
   return Now();
 }
 

@@ -1,5 +1,5 @@
 // Adaptive busy-waiting: polls for a short while before sleeping, since a sleeping thread runs again only 20 to 50 us
-// after it is woken. Twin of `transport/adaptive_spin.py`.
+// after it is woken. Counterpart of `transport/adaptive_spin.py`.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,8 @@ class AdaptiveSpin {
   void ObserveBatchSize(size_t request_count);
   bool HasBacklog() const { return backlog_ > 0; }
 
-  // Polls `arrived` until it returns true, for as long as that is likely to pay: not for long unless `begun` returns
-  // true, that is, the other side is working on it. Returns whether the event has happened.
+  // Polls `arrived` until it returns true, for as long as that is likely to pay off: not for long unless `begun`
+  // returns true, that is, the other side is working on it. Returns whether the event has happened.
   template <typename Arrived, typename Begun>
   bool Try(const Arrived& arrived, const Begun& begun) {
     if (!Begin()) return false;
@@ -44,9 +44,9 @@ class AdaptiveSpin {
   int64_t Yield() const;
   void End(bool has_arrived);
 
-  int64_t average_ns_ = INT64_MAX / 16;  // moving average of the time it takes
-  int backlog_ = 0;                      // batches left until the backlog counts as gone
-  int backoff_ = 0;                      // waits left until spinning is tried again
+  int64_t average_ns_ = INT64_MAX / 16;  // moving average of the waiting time
+  int backlog_ = 0;                      // remaining batches until the backlog is assumed to be gone
+  int backoff_ = 0;                      // remaining waits until spinning is tried again
   int next_backoff_ = kMinBackoff;
   int64_t begin_ns_ = 0;
   int64_t end_ns_ = 0;

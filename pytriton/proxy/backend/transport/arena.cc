@@ -51,7 +51,7 @@ Mapping::Mapping(int fd, int64_t size) : size_(size) {
   void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   if (data == MAP_FAILED) throw ArenaError(SystemError("cannot map shared memory"));
   data_ = static_cast<char*>(data);
-  madvise(data, size, MADV_DONTDUMP);  // else the kernel writes gigabytes for minutes when the server crashes
+  madvise(data, size, MADV_DONTDUMP);  // otherwise, the kernel writes gigabytes for minutes when the server crashes
 }
 
 Mapping::~Mapping() {
@@ -149,12 +149,12 @@ void Arena::Collect(size_t limit) {
     if (Released(block)) {
       free_[block.order].push_back({block.offset, Clock::now(), true});
     } else {
-      used_.push_back(block);  // held for long: check others before this one again
+      used_.push_back(block);  // in use for long: check the others before this one again
     }
   }
 }
 
-// Merges free buddies. Only done when no block fits: the same sizes tend to be needed again.
+// Merges free buddies. Only done if no block fits: the same sizes tend to be needed again.
 void Arena::Merge() {
   for (size_t order = kMinOrder; order + 1 < free_.size(); ++order) {
     std::vector<FreeBlock>& blocks = free_[order];
@@ -213,7 +213,8 @@ const char* PeerArena::At(int64_t offset, int64_t size) const {
     throw ArenaError("the other side refers to a block outside its shared memory");
   }
   if (offset % static_cast<int64_t>(sizeof(int64_t)) != 0) {
-    throw ArenaError("the other side refers to a block at " + std::to_string(offset) + ", which starts at no word");
+    throw ArenaError("the other side refers to a block at " + std::to_string(offset) +
+                     ", which is not aligned to a word");
   }
   return mapping_.data() + offset;
 }

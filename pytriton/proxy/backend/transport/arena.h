@@ -1,8 +1,8 @@
-// A buddy allocator in anonymous shared memory. Twin of `transport/arena.py`.
+// A buddy allocator in anonymous shared memory. Counterpart of `transport/arena.py`.
 //
 // Each side of a connection owns one arena and is the only one to allocate in it; the other side maps it, reads, and
 // releases. An arena is a sparse memfd: its capacity is address space, and only pages that were written take memory.
-// Block sizes are powers of two, so no sequence of sizes can fragment it for good.
+// Block sizes are powers of two, so no sequence of sizes can fragment it permanently.
 //
 // A block starts with a header of kBlockHeader bytes. Its first word is 1 while the block is in use; the reader stores
 // 0 there to release it, which any thread may do at any time.
@@ -29,7 +29,7 @@ class ArenaError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// Fixes the least size of shared memory: reading beyond the end of a file that has shrunk would kill the reader. The
+// Fixes the minimum size of shared memory: reading beyond the end of a file that has shrunk would kill the reader. The
 // other side accepts only sealed memory. Returns whether it succeeded.
 bool Seal(int fd);
 
@@ -69,19 +69,19 @@ class Arena {
 
   int fd() const { return file_.get(); }
   int64_t capacity() const { return mapping_.size(); }
-  // The bytes of memory that it takes: pages that were written and not returned to the system.
+  // The bytes of memory that it occupies: pages that were written and not returned to the system.
   int64_t MemoryBytes() const;
 
   // Throws ArenaError if the arena is full.
   Block Allocate(int64_t size);
 
-  // Frees a block that the other side was never notified of.
+  // Frees a block that was never announced to the other side.
   void Discard(const Block& block);
 
-  // Whether the other side still holds the block: it was neither released nor allocated again.
+  // Whether the other side still holds the block: it was neither released nor reallocated.
   bool IsInUse(const Block& block);
 
-  // From now on, no pages are returned to the system: the other side has GPUs read them (page-locked memory).
+  // From now on, no pages are returned to the system: the other side page-locks them for GPUs.
   void KeepPages() { keeps_pages_ = true; }
 
   // Returns the pages of blocks that have been free since `before` to the system.
@@ -114,7 +114,7 @@ class Arena {
   Mapping mapping_;
   std::mutex mutex_;
   std::vector<std::vector<FreeBlock>>
-      free_;                    // by order; the block freed last is used first, since it may still be in the cache
+      free_;                    // by order; the most recently freed block is reused first, since it may still be cached
   std::deque<UsedBlock> used_;  // the oldest first
   int64_t allocations_ = 0;
   std::atomic<bool> keeps_pages_{false};
@@ -124,14 +124,14 @@ class Arena {
 class PeerArena {
  public:
   PeerArena() = default;
-  // Maps the whole arena behind `file`.
+  // Maps the whole arena of `file`.
   explicit PeerArena(FileDescriptor file);
 
   // Returns `size` bytes of a block, after a check of its bounds and of its alignment. Throws ArenaError.
   const char* At(int64_t offset, int64_t size) const;
   // Releases the block at `offset`.
   void Release(int64_t offset) const;
-  // The bytes of memory that it takes.
+  // The bytes of memory that it occupies.
   int64_t MemoryBytes() const;
 
  private:
@@ -139,7 +139,7 @@ class PeerArena {
   Mapping mapping_;
 };
 
-// A block of the other side that this side has received, and releases with the object.
+// A block of the other side, which is released when the object is destroyed.
 class PeerBlock {
  public:
   // Throws ArenaError unless the block lies in the arena, which outlives the object.
@@ -159,7 +159,7 @@ class PeerBlock {
   }
 
  private:
-  const PeerArena* arena_;  // null once it is released, or another object has it
+  const PeerArena* arena_;  // null once it is released or moved from
   const char* data_;
   int64_t offset_;
   int64_t size_;

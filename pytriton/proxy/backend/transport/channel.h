@@ -1,6 +1,6 @@
 // The channel between a model instance and its worker: a Unix SEQPACKET socket that carries the handshake, with the
 // file descriptors of the arenas, and the notifications, unless these go through a doorbell. A round trip costs two
-// thread wake-ups, and a peer that has gone is noticed at once. Twin of `transport/channel.py`.
+// thread wake-ups, and a disconnected peer is noticed at once. Counterpart of `transport/channel.py`.
 #pragma once
 
 #include <sys/types.h>
@@ -24,11 +24,11 @@ class ChannelError : public std::runtime_error {
 bool SendNotification(int socket, const Notification& notification, int flags, int fd = -1, int other_fd = -1);
 
 // Receives a notification, with `flags` of `recvmsg`, and with it up to two file descriptors if `fds` is given. Returns
-// what `recvmsg` returns, which is the size of a notification if one came.
+// the result of `recvmsg`: the size of a notification if one arrived.
 ssize_t ReceiveNotification(int socket, Notification* notification, int flags,
                             std::vector<FileDescriptor>* fds = nullptr);
 
-// Connects to the SEQPACKET socket at `path`, on which `peer` listens. Throws ChannelError if that is impossible.
+// Connects to the SEQPACKET socket at `path`, on which `peer` listens. Throws ChannelError on failure.
 FileDescriptor ConnectTo(const std::string& path, const std::string& peer);
 
 class Channel {
@@ -36,14 +36,14 @@ class Channel {
   // Connects to the worker that listens at `path`.
   explicit Channel(const std::string& path);
 
-  // Sends `fd` and `other_fd` along unless they are -1. Throws ChannelError if the worker has gone.
+  // Sends `fd` and `other_fd` along unless they are -1. Throws ChannelError if the worker has disconnected.
   void Send(const Notification& notification, int fd = -1, int other_fd = -1);
 
   // How long a `Receive` waits.
   void SetTimeout(int timeout_ms);
 
-  // Waits for a notification, and with it up to two file descriptors if `fds` is given. Returns whether one came.
-  // Throws ChannelError if the worker has gone.
+  // Waits for a notification, and with it up to two file descriptors if `fds` is given. Returns whether one arrived.
+  // Throws ChannelError if the worker has disconnected.
   bool Receive(Notification* notification, std::vector<FileDescriptor>* fds = nullptr);
 
   // Receives a notification without waiting. Returns whether there was one. Throws as `Receive` does.

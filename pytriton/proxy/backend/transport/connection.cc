@@ -18,7 +18,7 @@ constexpr int kPollIntervalMs = 50;
 
 Connection::Connection(AdmissionMessage admission, int service_fd)
     : model_(std::move(admission)), channel_(model_.socket), arena_(std::make_shared<Arena>()) {
-  // The doorbell, and behind it the location of GPU memory, if there is some.
+  // The doorbell, followed by the location of GPU memory, if there is any.
   const Block doorbell = arena_->Allocate(Doorbell::kSize + sizeof(DeviceLocation));
   std::memset(doorbell.data, 0, Doorbell::kSize);
   const int64_t size = Doorbell::kSize + (OfferGpuMemory(doorbell) ? int64_t{sizeof(DeviceLocation)} : 0);
@@ -80,7 +80,7 @@ Notification Connection::RoundTrip(NotificationKind kind, size_t request_count, 
   Notification notification;
   const uint64_t begin = MonotonicNs();
   const auto has_come = [&] { return ReceiveNow(&notification); };
-  // A worker that has not taken the batch by now may be waiting for this very processor.
+  // A worker that has not taken the batch by now may be waiting for this processor.
   const auto is_taken = [&] { return !doorbell_.valid() || doorbell_.IsAcknowledged(); };
   if (!spin_.Try(has_come, is_taken)) {
     while (!Await(&notification)) waiting();

@@ -34,15 +34,15 @@ class Connection {
   const std::shared_ptr<Arena>& arena() const { return arena_; }
   // The worker's arena for results.
   const PeerArena& worker_arena() const { return worker_arena_; }
-  // The same for tensors in the memory of GPUs; null if the worker takes none there, or cannot.
+  // The same for tensors in the memory of GPUs; null if the worker does not accept them there, or cannot.
   DeviceArena* device_arena() { return device_arena_.has_value() ? &*device_arena_ : nullptr; }
-  // Why it cannot, although it would; empty otherwise.
+  // Why it cannot, although it accepts them; empty otherwise.
   const std::string& gpu_failure() const { return gpu_failure_; }
   PeerDeviceArena* worker_device_arena() { return &worker_device_arena_; }
-  // The bytes of memory that both take; from any thread.
+  // The bytes of memory that both occupy; may be called from any thread.
   int64_t SharedMemoryBytes() const { return arena_->MemoryBytes() + worker_arena_.MemoryBytes(); }
 
-  // A descriptor that becomes readable when the process exits on which the model depends: the worker's, or that of its
+  // A descriptor that becomes readable when the process on which the model depends exits: the worker's, or that of its
   // supervisor. To be called once.
   FileDescriptor TakeProcess() { return std::move(process_); }
 
@@ -50,13 +50,13 @@ class Connection {
   bool alive() const { return channel_.Idle(); }
 
   // Notifies the worker of a batch, or one of the warm-up, that lies in the arena at `offset`, and waits for its
-  // result, spinning where that pays; calls `waiting` now and then while it sleeps.
+  // result, spinning if that pays off; calls `waiting` occasionally while it sleeps.
   Notification RoundTrip(NotificationKind kind, size_t request_count, int64_t offset, int64_t size,
                          const std::function<void()>& waiting);
 
   // The two halves of a round trip, for concurrent mode. `Receive` waits for a while, and returns whether a
-  // notification came. `AwaitTaken` waits for a while until the worker takes what was sent, and returns whether it has
-  // taken everything, or does not say.
+  // notification arrived. `AwaitTaken` waits for a while until the worker takes pending notifications, and returns
+  // whether it has taken all, or does not count them.
   int64_t NextSequence() { return ++sequence_; }
   void Send(const Notification& notification);
   bool Receive(Notification* notification) { return channel_.Receive(notification); }
@@ -68,12 +68,12 @@ class Connection {
  private:
   // Receives the result of a batch without waiting. Returns whether there was one.
   bool ReceiveNow(Notification* notification);
-  // Sleeps for a while. Returns whether the result has come.
+  // Sleeps for a while. Returns whether the result has arrived.
   bool Await(Notification* notification);
-  // Throws ChannelError if the worker has gone.
+  // Throws ChannelError if the worker has disconnected.
   void CheckAlive() const;
 
-  // Allocates memory of the worker's GPU, and writes where it lies. Returns whether that succeeded.
+  // Allocates memory of the worker's GPU, and writes its location. Returns whether that succeeded.
   bool OfferGpuMemory(const Block& block);
 
   AdmissionMessage model_;
@@ -84,7 +84,7 @@ class Connection {
   std::optional<DeviceArena> device_arena_;
   PeerDeviceArena worker_device_arena_;
   FileDescriptor process_;
-  Doorbell doorbell_;  // valid if the worker uses one; in concurrent mode it counts what was sent and taken
+  Doorbell doorbell_;  // valid if the worker uses one; in concurrent mode, it counts notifications sent and taken
   AdaptiveSpin spin_;  // for results
   int64_t sequence_ = 0;
 };

@@ -1,4 +1,4 @@
-// The control channel between a worker process and its supervisor. Twin of `transport/control_channel.py`.
+// The control channel between a worker process and its supervisor. Counterpart of `transport/control_channel.py`.
 //
 // It is a stream socket that exists as long as both processes do. The supervisor sends commands and the process
 // replies, one at a time. A frame is its size (64 bits, little-endian) followed by a message of wire/control.h.
@@ -24,8 +24,8 @@ class ControlChannel {
   // Creates both ends; `other` is for the process.
   explicit ControlChannel(FileDescriptor* other);
 
-  // Sends a command and waits for the reply. Meanwhile calls `waiting` now and then, which may throw. Throws
-  // ControlChannelError if the process has gone.
+  // Sends a command and waits for the reply. Meanwhile calls `waiting` occasionally, which may throw. Throws
+  // ControlChannelError if the process has exited.
   std::string Call(const CommandMessage& command, const std::function<void()>& waiting);
 
  private:

@@ -43,7 +43,7 @@ std::unique_ptr<cuda::Memory> DeviceArena::NewMemory(size_t size, int64_t device
     return std::make_unique<cuda::Memory>(size, device);
   } catch (const cuda::CudaError&) {
     if (free_.empty()) throw;
-    free_.clear();  // what is of other sizes may make room
+    free_.clear();  // blocks of other sizes may make room
     return std::make_unique<cuda::Memory>(size, device);
   }
 }

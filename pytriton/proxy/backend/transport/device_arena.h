@@ -1,7 +1,6 @@
-// Memory of GPUs for the tensors of batches. Twin of `transport/device_arena.py`.
-//
-// Each side allocates for what it sends, and the other side opens that memory (CUDA IPC). Sizes are powers of two, and
-// what was allocated stays so until the connection is closed: opening memory takes a hundred microseconds.
+// Memory of GPUs for the tensors of batches. Counterpart of `transport/device_arena.py`.
+// Each side allocates memory for the tensors that it sends, and the other side opens it (CUDA IPC). Sizes are powers of
+// two, and memory stays allocated until the connection is closed: opening it takes a hundred microseconds.
 #pragma once
 
 #include <atomic>
@@ -24,13 +23,13 @@ void WriteLocation(const cuda::Memory& memory, char* target);
 // The memory of GPUs in which this side allocates.
 class DeviceArena {
  public:
-  // `arena` has the messages that refer to the memory.
+  // `arena` holds the messages that refer to the memory.
   explicit DeviceArena(std::shared_ptr<Arena> arena) : arena_(std::move(arena)) {}
 
   // Returns memory of a GPU for as long as `message`, a block of the arena, is in use. Throws CudaError.
   const cuda::Memory& Allocate(int64_t size, const cuda::GpuId& gpu, const Block& message);
 
-  // True once: for the first failure, which is logged.
+  // True only for the first failure, which is logged.
   bool IsFirstFailure() { return !has_failed_.exchange(true); }
 
  private:

@@ -20,7 +20,7 @@ using Word = std::atomic<uint32_t>;
 
 static_assert(sizeof(Word) == sizeof(uint32_t) && Word::is_always_lock_free, "a futex is a plain word");
 
-// Sleeps while the word is `seen`.
+// Sleeps while the word equals `seen`.
 void WaitAt(Word* word, uint32_t seen, int timeout_ms) {
   const timespec timeout = {timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
   syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
@@ -45,7 +45,7 @@ void WakeFlag::Wake() {
   if (word_->exchange(0) != 0) WakeAt(word_);
 }
 
-// A notification in memory. Its sequence is written last, since a side that closes may notify at any time.
+// A notification in memory. Its sequence is written last, since a closing side may notify at any time.
 struct Doorbell::Slot {
   int64_t offset;
   int64_t size;

@@ -1,7 +1,7 @@
-// A doorbell: futex-based wake-up with a one-slot mailbox. Twin of `transport/doorbell.py`.
+// A doorbell: futex-based wake-up with a one-slot mailbox. Counterpart of `transport/doorbell.py`.
 //
-// Sleeping on a futex costs much less than on a socket, so both sides share words in memory. In sequential mode only
-// one notification is under way at a time, and it lies beside these words; other notifications travel over a socket,
+// Sleeping on a futex costs much less than on a socket, so both sides share words in memory. In sequential mode, only
+// one notification is in transit at a time, and it is stored next to these words; other notifications go over a socket,
 // and the words count them.
 #pragma once
 
@@ -21,7 +21,7 @@ class WakeFlag {
   // The page.
   int fd() const { return file_.get(); }
 
-  // Sleeps until a worker wakes this thread or the timeout has passed; not at all if `is_quiet` returns false.
+  // Sleeps until a worker wakes this thread or the timeout has passed; does not sleep if `is_quiet` returns false.
   // `is_quiet` is called once workers can see that the thread sleeps.
   template <typename IsQuiet>
   void Sleep(int timeout_ms, const IsQuiet& is_quiet) {
@@ -61,15 +61,15 @@ class Doorbell {
   bool IsAcknowledged() const {
     return taken_->load(std::memory_order_relaxed) == workers_->load(std::memory_order_relaxed);
   }
-  // Takes the result's notification out of the slot. It is an earlier one if the worker notified because it closes.
+  // Takes the result's notification out of the slot. It is an earlier one if the worker notified because it is closing.
   Notification Take();
-  // Sleeps until a notification comes or the timeout has passed.
+  // Sleeps until a notification arrives or the timeout has passed.
   void Sleep(int timeout_ms) const;
-  // Wakes the worker for a notification that was sent otherwise.
+  // Wakes the worker for a notification that was sent over the socket.
   void Notify();
   // Puts a notification into the slot, and wakes the worker.
   void Notify(const Notification& notification);
-  // Counts a notification that is about to be sent otherwise, to a worker that needs no waking.
+  // Counts a notification that is about to be sent over the socket, to a worker that need not be woken.
   void Count() { workers_->fetch_add(1, std::memory_order_release); }
   // Sleeps until the worker takes a notification, unless it has taken all, or until the timeout has passed.
   void AwaitAcknowledgement(int timeout_ms) const;

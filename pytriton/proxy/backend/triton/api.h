@@ -125,7 +125,7 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelConfig(TRITONSERVER_Server* server, 
 
 TRITONSERVER_Error* TRITONBACKEND_ApiVersion(uint32_t* major, uint32_t* minor);
 TRITONSERVER_Error* TRITONBACKEND_BackendName(TRITONBACKEND_Backend* backend, const char** name);
-// The message stays Triton's.
+// Triton keeps ownership of the message.
 TRITONSERVER_Error* TRITONBACKEND_BackendConfig(TRITONBACKEND_Backend* backend, TRITONSERVER_Message** config);
 TRITONSERVER_Error* TRITONBACKEND_BackendArtifacts(TRITONBACKEND_Backend* backend, TRITONBACKEND_ArtifactType* type,
                                                    const char** location);
@@ -377,22 +377,22 @@ __attribute__((weak)) TRITONSERVER_Error* TRITONSERVER_MetricNewWithArgs(TRITONS
                                                                          const uint64_t label_count,
                                                                          const TRITONSERVER_MetricArgs* args);
 
-// The guard's own: when a request came to the server, CLOCK_MONOTONIC in nanoseconds; 0 if it is not known, as for the
-// steps of an ensemble. Missing in servers that run without the guard.
+// Of the guard: when a request arrived at the server, CLOCK_MONOTONIC in nanoseconds; 0 if unknown, as for the steps of
+// an ensemble. Missing in servers without the guard.
 __attribute__((weak)) uint64_t PYTRITON_ArrivalNs(const TRITONBACKEND_Request* request);
 
-// The guard's own: what becomes of a batch, from the thread of its instance; see `guard/batching.cc`. `instance_count`
-// is how many instances the model has, if each takes one batch at a time; 0 if an instance may take several. Missing
-// likewise.
+// Of the guard: reports the progress of a batch, from the thread of its instance; see `guard/batching.cc`.
+// `instance_count` is the number of instances of the model, if each executes one batch at a time; 0 if an instance may
+// execute several. Missing likewise.
 __attribute__((weak)) void PYTRITON_BatchBegins(int instance_count);
 __attribute__((weak)) void PYTRITON_BatchHasResults();
 __attribute__((weak)) void PYTRITON_BatchEnds();
 
-// The guard's own: calls a function from the thread of an instance, this one, before it waits for its next request.
-// Returns false if the guard does not notice when the thread waits. Missing likewise.
+// Of the guard: calls a function from this thread, that of an instance, before it waits for its next request. Returns
+// false if the guard cannot detect when the thread waits. Missing likewise.
 __attribute__((weak)) bool PYTRITON_CallWhenIdle(void (*function)(void*), void* argument);
 
-// The guard's own: from now on, an instance that begins to wait wakes its batcher, and batchers end their waits early.
+// Of the guard: from now on, an instance that begins to wait wakes its batcher, and batchers end their waits early.
 // Missing likewise.
 __attribute__((weak)) void PYTRITON_ExpectLostWakeUps();
 

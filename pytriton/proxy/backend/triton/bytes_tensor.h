@@ -1,4 +1,4 @@
-// BYTES tensors in Triton's layout: each element behind its length.
+// BYTES tensors in Triton's layout: each element after its length.
 #pragma once
 
 #include <cstdint>

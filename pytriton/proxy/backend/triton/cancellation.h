@@ -10,13 +10,13 @@ namespace pytriton {
 
 enum class Cancellation { kNone, kByClient, kByTimeout };
 
-// Whether the client has cancelled the request or gone away.
+// Whether the client has cancelled the request or disconnected.
 bool IsCancelled(TRITONBACKEND_Request* request);
 
 // Queries Triton. The timeout is the request's, counted from `exec_start_ns` (CLOCK_MONOTONIC).
 Cancellation CancellationOf(TRITONBACKEND_Request* request, uint64_t exec_start_ns);
 
-// For the client.
+// The message for the client.
 std::string Reason(Cancellation cancellation);
 TRITONSERVER_Error_Code Code(Cancellation cancellation);
 

@@ -24,18 +24,18 @@ class ModelConfig {
   int64_t max_batch_size() const;
   // The number of batches in the warm-up of each instance.
   int WarmupCount() const;
-  // Whether requests may have other inputs than others have, or other shapes.
+  // Whether requests may differ in their inputs or shapes.
   bool HasVariableInputs() const;
   // Whether the model's queue has limits, timeouts or priorities.
   bool HasQueuePolicy() const;
-  // Whether the backend builds the batches, in place of Triton's dynamic batcher.
+  // Whether the backend builds the batches, instead of Triton's dynamic batcher.
   bool IsBatchedByBackend() const;
   // One of the outputs if Triton caches the responses; else empty.
   std::string CachedOutput() const;
   // The value of a parameter; empty if there is none.
   const std::string& StringParameter(std::string_view name) const;
-  // The number of dimensions, the batch among them, that requests to a model with batches have for each of these
-  // inputs; 0 for those that the configuration lacks.
+  // The number of dimensions, including the batch, of each of these inputs in requests to a model with batches; 0 for
+  // those that the configuration lacks.
   std::vector<uint32_t> InputRanks(const std::vector<std::string>& inputs) const;
 
  private:

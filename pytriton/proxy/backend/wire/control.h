@@ -1,4 +1,4 @@
-// Messages of the control channel between a worker process and its supervisor. Twin of `wire/control.py`.
+// Messages of the control channel between a worker process and its supervisor. Counterpart of `wire/control.py`.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace pytriton {
 // kIssueTicket admits one model instance; kStop shuts the process down; kCheckReady checks whether the model can infer.
 enum class Command : int64_t { kCompleteConfig = 1, kLoad = 2, kIssueTicket = 3, kStop = 4, kCheckReady = 5 };
 
-// In place of the configuration, in the reply to kLoad: the model has a readiness check of its own.
+// The configuration in the reply to kLoad if the model has its own readiness check.
 constexpr char kHasReadinessCheck[] = "is_ready";
 
 // A command from the supervisor to the process. Only kCompleteConfig and kLoad use the fields after the first.

@@ -6,8 +6,7 @@ namespace pytriton {
 
 std::vector<cuda::GpuId> GpuIdsOf(std::string_view text) {
   std::vector<cuda::GpuId> gpus(text.size() / sizeof(cuda::GpuId));
-  if (text.size() % sizeof(cuda::GpuId) != 0)
-    throw ProtocolError("a message names a GPU in another way than by its id");
+  if (text.size() % sizeof(cuda::GpuId) != 0) throw ProtocolError("a message has a malformed id of a GPU");
   std::memcpy(gpus.data(), text.data(), text.size());
   return gpus;
 }
@@ -68,7 +67,7 @@ MessageReader::MessageReader(const char* message, int64_t size) : message_(messa
   heap_offset_ = Word();
   data_offset_ = Word();
   if (heap_offset_ < 16 || heap_offset_ > data_offset_ || data_offset_ > size) {
-    throw ProtocolError("a message says that its parts lie outside of it");
+    throw ProtocolError("the parts of a message lie outside it");
   }
   word_count_ = heap_offset_ / 8;
 }

@@ -1,4 +1,4 @@
-// The encoding of messages: little-endian 64-bit words, a heap of strings, then tensor data. Twin of
+// The encoding of messages: little-endian 64-bit words, a heap of strings, then tensor data. Counterpart of
 // `wire/encoding.py`.
 //
 // All offsets are relative to the message's own parts, so a message can lie anywhere. docs/wire.md describes the layout
@@ -38,7 +38,7 @@ struct TensorLocation {
   std::vector<int64_t> shape;
 };
 
-// The location of a tensor in the memory of a GPU. It lies in the message's data, in place of the tensor.
+// The location of a tensor in the memory of a GPU, stored in the message's data instead of the tensor.
 struct DeviceLocation {
   cuda::IpcHandle handle = {};
   cuda::GpuId gpu = {};
@@ -46,10 +46,10 @@ struct DeviceLocation {
 };
 static_assert(sizeof(DeviceLocation) == 88);
 
-// Returns the ids of GPUs that were sent as text. Throws ProtocolError if it is something else.
+// Parses the ids of GPUs that were sent as text. Throws ProtocolError.
 std::vector<cuda::GpuId> GpuIdsOf(std::string_view text);
 
-// The places of a column's tensors: kApart, each request's by itself; otherwise stacked, that is, back to back along
+// The places of a column's tensors: kApart, each request's separately; otherwise stacked, that is, back to back along
 // the first dimension, as a single tensor. kStacked: in this message; kInBatch: in the data of the batch, as an output
 // that is part of an input; kOnDevice: in the memory of a GPU, and its offset is that of a DeviceLocation.
 enum class Place : int64_t { kApart = 0, kStacked = 1, kInBatch = 2, kOnDevice = 3 };
@@ -97,7 +97,7 @@ class MessageWriter {
   void WriteTensor(const TensorLocation& tensor);
   void WriteParameters(const std::vector<Parameter>& parameters);
 
-  // Bytes before the data, which is to start right there.
+  // Bytes before the data, which starts right there.
   int64_t head_size() const { return Aligned(static_cast<int64_t>(words_.size() * 8 + heap_.size())); }
   void CopyTo(char* target);
   // The message without its data.

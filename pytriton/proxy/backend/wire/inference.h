@@ -1,4 +1,4 @@
-// Messages that carry batches to a worker, and results and responses back. Twin of `wire/inference.py`.
+// Messages that carry batches to a worker, and results and responses back. Counterpart of `wire/inference.py`.
 #pragma once
 
 #include <array>
@@ -15,12 +15,12 @@ namespace pytriton {
 constexpr int64_t kHasRows = 1;
 // Flag of a batch: a request has a trace context.
 constexpr int64_t kIsTraced = 2;
-// Flag of a batch: a request wants an output in the memory of a GPU.
+// Flag of a batch: a request prefers an output in the memory of a GPU.
 constexpr int64_t kWantsGpu = 4;
 // Flag of a response entry: its parameters follow.
 constexpr int64_t kHasParameters = 8;
 
-// Options of a request that say how to handle it; most requests set none.
+// Options that specify how to handle a request; most requests set none.
 struct RequestOptions {
   int64_t correlation_id = 0;      // the sequence that the request belongs to; the bits of an unsigned number
   std::string correlation_string;  // the same as a string; one of the two is empty
@@ -30,7 +30,7 @@ struct RequestOptions {
   int64_t trace = 0;          // its number
   std::string trace_context;  // of OpenTelemetry, as JSON; empty if the request has none
 
-  // Numbers in the order in which they are encoded, behind the correlation id; the trace's context follows.
+  // The numbers in the order in which they are encoded, after the correlation id; the trace's context follows.
   static const std::array<int64_t RequestOptions::*, 4>& Numbers();
 
   bool empty() const;
@@ -54,13 +54,13 @@ struct BatchMessage {
   std::vector<int64_t> rows;  // first dimension of each request; empty if the model does not batch
   std::vector<TensorColumn> columns;
   std::vector<RequestMetadata> metadata;  // empty if no request has any
-  bool wants_gpu = false;                 // whether a request wants an output in the memory of a GPU
+  bool wants_gpu = false;                 // whether a request prefers an output in the memory of a GPU
 };
 
-// In place of an error code: the request has not failed, but is returned to the server, which schedules it again.
+// Replaces an error code: the request has not failed, but is returned to the server, which schedules it again.
 constexpr int64_t kReschedule = -1;
 
-// Why a request got no response.
+// Why a request has no response.
 struct Failure {
   int64_t code = 0;     // TRITONSERVER_Error_Code, or kReschedule
   std::string message;  // for the client
@@ -99,7 +99,7 @@ struct ResponseOutput {
   TensorLocation tensor;
 };
 
-// News of one request of a batch: a response, a failure, its end (`final`), or several of these.
+// An entry for one request of a batch: a response, a failure, its end (`final`), or several of these.
 struct ResponseEntry {
   int64_t sequence = 0;  // of the batch
   int64_t request = 0;   // in the batch

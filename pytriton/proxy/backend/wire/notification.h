@@ -1,4 +1,5 @@
-// Notifications: packets of 32 bytes that say where in shared memory a message lies. Twin of `wire/notification.py`.
+// Notifications: packets of 32 bytes with the location of a message in shared memory. Counterpart of
+// `wire/notification.py`.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,8 @@ enum class NotificationKind : int64_t {
   kWarmup = 7
 };
 
-// Flags in the size of kWelcome: the worker page-locks what the backend sends; it can open the GPU memory that the
-// kHello names.
+// Flags in the size of kWelcome: the worker page-locks the backend's arena; it can open the GPU memory that kHello
+// names.
 constexpr int64_t kPageLocked = 1;
 constexpr int64_t kOpensGpuMemory = 2;
 

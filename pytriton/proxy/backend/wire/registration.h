@@ -1,4 +1,4 @@
-// Messages by which a model instance finds its worker. Twin of `wire/registration.py`.
+// Messages by which a model instance finds its worker. Counterpart of `wire/registration.py`.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace pytriton {
 
-// The modes in which a worker takes batches: kSequential one at a time, each with one result; kConcurrent several at a
+// The modes in which a worker serves batches: kSequential one at a time, each with one result; kConcurrent several at a
 // time, with responses per request; kDeferred likewise, but a batch only after the inference callable has returned from
 // the previous one.
 enum class ExecutionMode : int64_t { kSequential = 1, kConcurrent = 2, kDeferred = 3 };
@@ -30,8 +30,8 @@ struct AdmissionMessage {
   bool batching = false;
   bool decoupled = false;
   ExecutionMode mode = ExecutionMode::kSequential;
-  int64_t max_in_flight = 1;  // batches that the worker takes at a time
-  std::string gpus;           // the ids of the GPUs in whose memory the worker takes tensors, the preferred one first
+  int64_t max_in_flight = 1;  // batches that the worker accepts at a time
+  std::string gpus;           // the ids of the GPUs in whose memory the worker accepts tensors, the preferred one first
   std::vector<std::string> inputs;
   std::vector<std::string> outputs;
 };

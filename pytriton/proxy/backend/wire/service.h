@@ -1,4 +1,5 @@
-// Messages of a service channel: what a worker requests from the server, and the replies. Twin of `wire/service.py`.
+// Messages of a service channel: what a worker requests from the server, and the replies. Counterpart of
+// `wire/service.py`.
 //
 // Notifications and messages have the general layout. The channel has its own socket.
 #pragma once
@@ -28,10 +29,10 @@ enum class ServiceNotification : int64_t {
       10,  // backend: of a traced call; in `offset` a TRITONSERVER_InferenceTraceActivity, in `size` when it was
 };
 
-// In place of an activity: no more follow.
+// Replaces an activity: no more follow.
 constexpr int64_t kReleased = -1;
 
-// Added to the datatype of a tensor in the memory of a GPU, in whose place a DeviceLocation lies.
+// Added to the datatype of a tensor in the memory of a GPU, which is replaced by a DeviceLocation.
 constexpr int64_t kOnDevice = 256;
 
 inline bool IsOnDevice(int64_t datatype) { return (datatype & kOnDevice) != 0; }
@@ -39,7 +40,7 @@ inline bool IsOnDevice(int64_t datatype) { return (datatype & kOnDevice) != 0; }
 struct InferenceCallInput {
   std::string name;
   int64_t datatype = 0;
-  TensorLocation tensor;  // BYTES in Triton's layout: each element behind its length
+  TensorLocation tensor;  // BYTES in Triton's layout: each element after its length
 };
 
 // Worker to backend: a request to a model of the server.

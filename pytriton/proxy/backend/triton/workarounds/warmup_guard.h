@@ -8,8 +8,9 @@
 namespace pytriton {
 
 // Triton's loading thread waits for the warm-up, which runs in the instance's thread. When the warm-up fails, the
-// loading thread destroys the instance at once, and reads a queue that the instance's thread has yet to write: now and
-// then the server crashes in TritonBackendThread::StopBackendThread. So the loading thread is delayed for a moment.
+// loading thread destroys the instance at once, and reads a queue that the instance's thread has yet to write:
+// occasionally, the server crashes in TritonBackendThread::StopBackendThread. So the loading thread is delayed for a
+// moment.
 class WarmupGuard {
  public:
   // To be constructed in the loading thread; `batches` is the number of batches in the warm-up.
