@@ -48,7 +48,7 @@ class Server:
         arguments: what the script is given besides ports and workload.
         protocol: how requests are written, of `PROTOCOLS`.
         workloads: what it can serve.
-        is_bound: whether it is no contender but a bound of them.
+        is_bound: whether it is a bound for the contenders, not one of them.
         is_restless: whether it takes processor time when nobody asks it, and is stopped while others are asked.
         note: what a reader of its numbers should know.
     """

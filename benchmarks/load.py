@@ -61,7 +61,7 @@ def measure_http(url: str, request: tuple[bytes, str, int], concurrency: int, se
         request: the body, its type, and the size of the KServe header in it.
         concurrency: connections, with one request at a time on each.
         seconds: how long.
-        events: how many a response has; 0 where it is no stream.
+        events: how many a response has; 0 where it is not a stream.
 
     Raises:
         LoadError: if wrk fails, if a response is incomplete, or if the server refuses a request.

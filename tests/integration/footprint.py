@@ -21,7 +21,7 @@ class Footprint:
 
     def __init__(self, triton):
         gc.collect()
-        ctypes.CDLL(None).malloc_trim(0)  # what the test's own clients have freed is no leak
+        ctypes.CDLL(None).malloc_trim(0)  # what the test's own clients have freed is not a leak
         self._processes = {"user": psutil.Process(os.getpid()), "server": server_of(triton)}
         self.rss = {name: process.memory_info().rss / MIB for name, process in self._processes.items()}
         self.files = {name: process.num_fds() for name, process in self._processes.items()}
@@ -36,7 +36,7 @@ class Footprint:
         return {name: later.files[name] - self.files[name] for name in self.files}
 
     def is_as_before(self, later):
-        """Whether neither process holds more than what is no leak."""
+        """Whether neither process holds more than what is not a leak."""
         return max(self.growth(later).values()) < TOLERANCE_MIB and all(
             more <= TOLERANCE_FILES[name] for name, more in self.more_files(later).items()
         )

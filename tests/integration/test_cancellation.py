@@ -246,7 +246,7 @@ def test_an_error_in_a_cleanup_is_a_warning(triton, name, caplog):
         assert stream.reply().y == 0
 
     (record,) = wait_until(lambda: unwanted_records(caplog))
-    assert record.getMessage() == f"The inference callable of model '{name}' failed while it was being ended."
+    assert record.getMessage() == f"The inference callable of model '{name}' failed while being stopped."
     assert "while cleaning up" in str(record.exc_info[1])
 
 

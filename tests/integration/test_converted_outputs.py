@@ -1,4 +1,4 @@
-"""Results that are no arrays of the declared dtype reach the client converted, from callables of every kind."""
+"""Results that are not arrays of the declared dtype reach the client converted, from callables of every kind."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_rounding_is_logged_once(triton, name, caplog):
     (message,) = [record.getMessage() for record in caplog.records if name in record.getMessage()]
     assert "output 'y' has dtype float64 and values such as 0.333" in message
     assert "which are converted to float32, as it was declared. Convert it with .astype('float32'), or" in message
-    assert "This is said once" in message
+    assert "Logged once" in message
 
 
 def test_a_strict_model_does_not_round(triton, name):

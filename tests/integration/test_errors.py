@@ -208,7 +208,7 @@ BATCHED = {
     "a list of text": (lambda x: [x, [["a"]]], "output 'z' has dtype <U1, but float32 (batch, -1) was declared"),
     "a dictionary for each row": (
         lambda x: [{"y": x, "z": x}] * 3,
-        "returned 3 dictionaries in place of one: return a single dictionary, below @batch with arrays over the whole",
+        "returned 3 dictionaries instead of one: return a single dictionary, below @batch with arrays over the whole",
     ),
     "a generator": (
         lambda x: iter([x, x]),

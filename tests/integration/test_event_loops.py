@@ -118,4 +118,4 @@ def test_an_event_loop_that_a_model_ends_is_run_again(triton, client, name, end,
 
     for number in range(3):
         assert client.infer(name, {"x": row(number)})["y"].tolist() == [[number]]
-    assert "event loop, which is run again" in caplog.text
+    assert "event loop, which is restarted" in caplog.text

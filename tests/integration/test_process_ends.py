@@ -98,7 +98,7 @@ def test_streams_in_a_process_end_with_the_server(tmp_path):
 
     triton.stop()
 
-    assert "the model is being unloaded, or the process that serves it ends" in request.finish().result
+    assert "the model is being unloaded, or the process that serves it is exiting" in request.finish().result
 
 
 @contextlib.contextmanager

@@ -42,7 +42,7 @@ def count_from(start, requests):
 
 
 class Steps:
-    """An iterator that is no generator."""
+    """An iterator that is not a generator."""
 
     def __init__(self, requests):
         self._steps = count(requests)

@@ -26,7 +26,7 @@ from pytriton.triton import RemoteTriton
 
 NOTICED_S = 1.0
 EXIT_S = 4
-ENDED = "the model is being unloaded, or the process that serves it ends"
+ENDED = "the model is being unloaded, or the process that serves it is exiting"
 
 
 class Ports:

@@ -8,8 +8,8 @@ from pytriton.client.core.failures import (
     grpc_failure,
     http_failure,
     is_response,
-    unexpected_response,
     stream_failure,
+    unexpected_response,
 )
 from pytriton.client.exceptions import (
     Failure,
