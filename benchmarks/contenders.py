@@ -177,7 +177,7 @@ def _bundled_baseline(places: Places) -> Server:
 
 
 def build_baseline(cache: Path) -> Path:
-    """Build the backend in C++ that answers with its input at once.
+    """Build the C++ backend that returns its input at once.
 
     Args:
         cache: folder that keeps it.
@@ -210,7 +210,7 @@ def _baseline_in(server: str, name: str, title: str, places: Places) -> Server:
         [server, f"--backend-directory={backends}", "--backend=baseline"],
         workloads=("tiny", "image", "strings", "large"),
         is_bound=True,
-        note="a backend in C++ that answers with its input at once: a bound, no contender",
+        note="a C++ backend that returns its input at once: a bound, not a contender",
     )
 
 

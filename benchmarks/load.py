@@ -78,7 +78,7 @@ def measure_http(url: str, request: tuple[bytes, str, int], concurrency: int, se
     if errors:
         raise LoadError(f"of {found['requests']} requests to {url} failed: {errors}")
     if not found["requests"]:
-        raise LoadError(f"no request to {url} was answered within {seconds} s")
+        raise LoadError(f"no response from {url} within {seconds} s")
     return Load(
         throughput=found["requests"] / found["duration_us"] * 1e6,
         mean_ms=found["mean_us"] / 1000,

@@ -76,9 +76,9 @@ def _draw(results: dict[str, Any], folder: Path) -> None:
     where = results["machine"]
     is_once = results["rounds"] == results["main_rounds"] == 1
     bars_are = "Bars: one round" if is_once else "Bars: medians; lines: lowest to highest"
-    figure.suptitle("Requests per second, one model that answers with its input", fontsize=13, fontweight="bold")
+    figure.suptitle("Requests per second, one model that returns its input", fontsize=13, fontweight="bold")
     figure.supxlabel(
-        f"Blue: this project. Hatched: a bound, no contender. {bars_are}.\n"
+        f"Blue: this project. Hatched: a bound, not a contender. {bars_are}.\n"
         f"{where['processor']}, {where['cores']} cores shared with the load; {where['date']}",
         fontsize=9,
     )

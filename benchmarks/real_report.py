@@ -83,7 +83,7 @@ def _sections(results: Results) -> list[tuple[str, str]]:
         sections.append((f"{MODELS[name].title[0].upper()}{MODELS[name].title[1:]}", _details(results, name)))
     return [
         *sections,
-        ("How each was asked", bullets(_protocols(results))),
+        ("Requests to each server", bullets(_protocols(results))),
         ("Failed", bullets(failures(results))),
         ("Left out", bullets(left_out(results))),
     ]

@@ -128,7 +128,7 @@ def _sections(results: Results) -> list[tuple[str, str]]:
         ("BLS of the tiny model, c1", table(results, [("requests/s", "bls/throughput", 0), ("ms", "bls/mean_ms", 3)])),
         ("Start and stop", table(results, _LIFE)),
         ("Memory", table(results, _MEMORY)),
-        ("How each was asked", bullets(_protocol_of(results))),
+        ("Requests to each server", bullets(_protocol_of(results))),
         ("Failed", bullets(failures(results))),
         ("Left out", bullets(left_out(results))),
     ]
@@ -137,7 +137,7 @@ def _sections(results: Results) -> list[tuple[str, str]]:
 
 def _titles() -> dict[str, str]:
     titles = {name: workload.title for name, workload in WORKLOADS.items()}
-    return titles | {STREAM: f"streams (a request is answered by {STREAM_LENGTH} responses)"}
+    return titles | {STREAM: f"streams ({STREAM_LENGTH} responses per request)"}
 
 
 def _sections_of(results: Results, workload: str, title: str) -> list[tuple[str, str]]:

@@ -26,7 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--protocol", choices=["http", "grpc"], required=True)
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--workload", choices=WORKLOADS, default="tiny", help="which answers with its input")
+    parser.add_argument("--workload", choices=WORKLOADS, default="tiny", help="the payload, which the model returns")
     parser.add_argument("--asyncio", action="store_true", help="time the clients for asyncio")
     parser.add_argument("--calls", type=int, default=100, help="in a block, after a tenth as many that do not count")
     parser.add_argument(
