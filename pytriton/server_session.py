@@ -326,13 +326,13 @@ class ServerSession:
         return ServerReport(self.models, lambda: self.server)
 
     def model_config(self, name: str, version: int | None) -> TritonModelConfig:
-        """See `pytriton.client.in_process.Server`."""
+        """See `pytriton.client.in_process_server.Server`."""
         self._load_for_client()
         config = self.report.configuration(name, version)
         return TritonModelConfig.from_dict(config, None if version is None else str(version))
 
     def services(self, timeout_s: float) -> ServerClient:
-        """See `pytriton.client.in_process.Server`."""
+        """See `pytriton.client.in_process_server.Server`."""
         self._load_for_client()
         registry = self.registry
         if registry is None or self.server is None:
