@@ -50,15 +50,15 @@ class TritonConfig:
         allow_http: Serve HTTP; on by default.
         http_address: Address to serve HTTP at; every address of the host by default.
         http_port: Port to serve HTTP at; 8000 by default, 0 is any free one.
-        http_header_forward_pattern: Regular expression (RE2) of the HTTP headers that become request parameters; none by
-            default.
+        http_header_forward_pattern: Regular expression (RE2) of the HTTP headers that become request parameters; none
+            by default.
         http_thread_count: Threads that handle HTTP requests.
         http_restricted_api: Endpoints that require a header, as ``<api>,<api>:<header>=<value>``.
         allow_grpc: Serve gRPC; on by default.
         grpc_address: Address to serve gRPC at; every address of the host by default.
         grpc_port: Port to serve gRPC at; 8001 by default, 0 is any free one.
-        grpc_header_forward_pattern: Regular expression (RE2) of the gRPC headers that become request parameters; none by
-            default.
+        grpc_header_forward_pattern: Regular expression (RE2) of the gRPC headers that become request parameters; none
+            by default.
         grpc_infer_allocation_pool_size: Request and response objects kept for reuse.
         grpc_use_ssl: Serve gRPC over TLS; off by default.
         grpc_use_ssl_mutual: Require certificates of clients, too; off by default.
