@@ -18,12 +18,11 @@ from pytriton.exceptions import (
 )
 from pytriton.json_logs import follow_environment
 from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.model_deployer import ModelDeployer
 from pytriton.models.changes import ModelChanges, replace_models
-from pytriton.models.deployment import Deployment
 from pytriton.models.draining import wait_until_served
-from pytriton.models.manager import FEW_MODELS, ModelManager
+from pytriton.models.manager import ModelManager
 from pytriton.models.model import BoundModel
-from pytriton.models.store import FolderStore, UploadStore
 from pytriton.proxy.registry import Registry
 from pytriton.proxy.services.client import ServerClient
 from pytriton.server.lifecycle import TritonLifecyclePolicy
@@ -39,8 +38,6 @@ LOGGER = logging.getLogger("pytriton.triton")
 
 _DEFAULT_EXIT_TIMEOUT_S = 25  # Kubernetes kills after 30 s
 _UNATTENDED_S = 1.0  # since the last model was bound
-
-_DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its models when it starts
 
 
 class ServerSession:
@@ -86,6 +83,7 @@ class ServerSession:
         self._owner = os.getpid()
         self._lost: list[str] = []  # models with requests that the last stop did not wait for
         self._supervised: LocalServer | RemoteServer | None = None
+        self._deployer = ModelDeployer(self.models, policy, self._on_unrecoverable, self._on_hang)
         self._unattended = Debouncer(_UNATTENDED_S, self._load_unattended, "pytriton-loading")
         self._load_error: PyTritonError | None = None  # of models that were loaded unattended
 
@@ -114,7 +112,8 @@ class ServerSession:
             if error is not None:
                 raise error
             if self.models.deferred:
-                self._load_deferred(server)
+                assert self.registry is not None
+                self._deployer.load_deferred(server, self.registry)
         except (PyTritonRuntimeError, PyTritonInvalidOperationError):
             self.stop()
             raise
@@ -140,10 +139,7 @@ class ServerSession:
         if server.state is not ServerState.READY or not self.models.is_deployed:
             try:
                 server.wait_until_ready()
-                if not self.models.is_deployed:
-                    self.deploy(server, registry)
-                elif not self.policy.local_model_store:
-                    self.models.load_missing()
+                self._deployer.complete(server, registry)
             except (PyTritonRuntimeError, PyTritonInvalidOperationError):
                 self.stop()
                 raise
@@ -165,7 +161,8 @@ class ServerSession:
             if self.server is not None:
                 self._ready_server()
             try:
-                self.models.add(model, defer=self._defers())
+                # `connect` loads many models together; no client waits for them yet.
+                self.models.add(model, defer=not self._is_open and self._deployer.defers(self.server))
             except PyTritonInvalidOperationError:
                 if self.server is None or not self.server.notice_end():
                     raise
@@ -216,7 +213,9 @@ class ServerSession:
         """
         if (restarting := self.server) is not None:
             restarting.abandon()
+        self.models.set_stopping(True)  # another thread may hold the lock while it loads one
         with self.lock:
+            self.models.set_stopping(False)
             server, self.server = self.server, None
             registry, self.registry = self.registry, None
             self.runs = self._is_open = False
@@ -326,13 +325,13 @@ class ServerSession:
         return ServerReport(self.models, lambda: self.server)
 
     def model_config(self, name: str, version: int | None) -> TritonModelConfig:
-        """See `pytriton.client.in_process.Server`."""
+        """See `pytriton.client.in_process_server.Server`."""
         self._load_for_client()
         config = self.report.configuration(name, version)
         return TritonModelConfig.from_dict(config, None if version is None else str(version))
 
     def services(self, timeout_s: float) -> ServerClient:
-        """See `pytriton.client.in_process.Server`."""
+        """See `pytriton.client.in_process_server.Server`."""
         self._load_for_client()
         registry = self.registry
         if registry is None or self.server is None:
@@ -350,34 +349,6 @@ class ServerSession:
         if server is None or not server.is_restarted:
             self.woken.set()
 
-    def deploy(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
-        """Deploys all models to the server."""
-        store = (
-            FolderStore(
-                server.repository,
-                server.control,
-                lambda: server.state not in _DOWN,
-                builds_batches=server.builds_batches,
-            )
-            if isinstance(server, LocalServer)
-            else UploadStore(server.control)
-        )
-        unloads_all = isinstance(server, LocalServer) and server.is_guarded
-        self.models.deploy(
-            Deployment(store, registry, server.control, unloads_all, self._on_unrecoverable, self._on_hang)
-        )
-
-    def _defers(self) -> bool:
-        """Returns whether `connect` loads a new model together with others: there are many, and no client waits."""
-        return isinstance(self.server, LocalServer) and not self._is_open and len(self.models) >= FEW_MODELS
-
-    def _load_deferred(self, server: LocalServer | RemoteServer) -> None:
-        if self.models.deferred <= FEW_MODELS or not isinstance(server, LocalServer) or self._is_shared(server):
-            self.models.load_deferred()
-            return
-        server.start_anew(lambda: self._redeploy(server))
-        self.models.load_missing()
-
     def _load_unattended(self) -> None:
         """Loads models that were deferred, if the program does not: clients elsewhere may wait for them."""
         with self.lock:
@@ -390,18 +361,6 @@ class ServerSession:
                 self._load_error = error if self.server is not None else None
                 log_safely(LOGGER, logging.ERROR, "%s", error)
 
-    def _is_shared(self, server: LocalServer) -> bool:
-        """Returns whether the server has models beside the bound ones, such as those of the user's repository."""
-        states = server.control.states()
-        return states is None or not {name for name, _ in states} <= set(self.models.names())
-
-    def _redeploy(self, server: LocalServer | RemoteServer) -> list[str]:
-        """Deploys all models to a server that has ended and is starting again; returns their names."""
-        self.models.undeploy(deadline=0, unload=False)
-        assert self.registry is not None
-        self.deploy(server, self.registry)
-        return self.models.names()
-
     def _start(self) -> None:
         follow_environment()  # the program may have configured logging since
         self._unrecoverable = self._load_error = None
@@ -412,14 +371,7 @@ class ServerSession:
         registry = Registry(sockets)
         try:
             server = self._open_server(self.workspace)
-            if self.policy.local_model_store:
-                self.deploy(server, registry)
-                server.start([*self.models.names(), *server.repository_models()])
-            elif isinstance(server, LocalServer) and len(self.models) > FEW_MODELS:
-                self.deploy(server, registry)
-                server.start(self.models.names(), tolerant=True)
-            else:
-                server.start()
+            self._deployer.start(server, registry)
         except BaseException:
             self.models.undeploy(deadline=0, unload=False)
             self.models.close(deadline=0)
@@ -451,7 +403,9 @@ class ServerSession:
         Returns:
             Whether it is ready; False if it is being stopped.
         """
-        return server.restart(lambda: self._redeploy(server))
+        registry = self.registry
+        assert registry is not None
+        return server.restart(lambda: self._deployer.deploy_again(server, registry))
 
     def _on_unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
         LOGGER.error("An inference callable raised PyTritonUnrecoverableError; the server is shut down: %s", error)

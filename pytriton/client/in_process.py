@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn
 
 from pytriton.client.core import fork_safety
 from pytriton.client.core.deadlines import check_timeout
@@ -19,6 +19,7 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
+from pytriton.client.in_process_server import ClosedServer, Server
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInferenceError, PyTritonInvalidOperationError
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.proxy.services.client import ServerClient, only_reply, only_reply_async
@@ -27,28 +28,6 @@ from pytriton.proxy.services.reply_stream import AsyncReplyStream, NoResponseErr
 from pytriton.proxy.transport.arena import ArenaError
 
 _SENDING_ERRORS = (PyTritonInvalidOperationError, PyTritonBadParameterError, ArenaError)
-
-
-class Server(Protocol):
-    """The server that this process runs."""
-
-    def services(self, timeout_s: float) -> ServerClient:
-        """Returns the channel to the server; waits for a server that is being restarted.
-
-        Raises:
-            PyTritonInvalidOperationError: There is none in time, or the server is not running.
-        """
-
-    def model_config(self, name: str, version: int | None) -> TritonModelConfig:
-        """Returns the configuration of a model that is ready.
-
-        Raises:
-            PyTritonClientError: The model is not ready, or the server is not running.
-        """
-
-    @property
-    def generation(self) -> int:
-        """A number that changes whenever a model's configuration may have changed."""
 
 
 class _Prepared(NamedTuple):
@@ -68,7 +47,7 @@ class _InProcessClientBase:
         inference_timeout_s: float,
         convert_dtypes: bool,
     ) -> None:
-        self._server = server
+        self._server: Server = server
         self._name = check_model_name(model_name)
         self._version = int(version) if (version := version_of(model_version)) else None
         self._timeout_s = check_timeout("inference_timeout_s", inference_timeout_s)
@@ -115,6 +94,9 @@ class _InProcessClientBase:
             call.parameters = settings.get("parameters", {})
         return call
 
+    def _close(self) -> None:
+        self._server = ClosedServer(self._name)
+
     def _services(self, timeout_s: float) -> ServerClient:
         try:
             return self._server.services(timeout_s)
@@ -126,8 +108,19 @@ class InProcessClient(_InProcessClientBase):
     """Sends requests to a model of the server that this process runs. Created by `Triton.client`.
 
     Requests and responses go through shared memory; Triton queues, batches, caches and counts them like those of any
-    other client. Any number of threads may use a client at the same time. It need not be closed.
+    other client. Any number of threads may use a client at the same time. It need not be closed, but may be used as a
+    context manager like other clients.
     """
+
+    def __enter__(self) -> InProcessClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the use of the client: later requests are refused, those in flight go on."""
+        self._close()
 
     def infer_sample(
         self,
@@ -254,6 +247,16 @@ class InProcessClient(_InProcessClientBase):
 
 class AsyncioInProcessClient(_InProcessClientBase):
     """`InProcessClient` for asyncio. Created by `Triton.aclient`; usable in any event loop of the process."""
+
+    async def __aenter__(self) -> AsyncioInProcessClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the use of the client, as `InProcessClient.close`."""
+        self._close()
 
     async def infer_sample(
         self,

@@ -47,15 +47,22 @@ class Deployment:
     on_hang: Callable[[str, bool], None]
 
     def open(self, models: Sequence[BoundModel]) -> None:
-        """Opens the workers of models, waits until their callables exist, and adds them to the registry.
+        """Opens the workers of models, which may create their callables in the background.
 
         Raises:
-            PyTritonInvalidOperationError: A callable cannot be created.
+            PyTritonInvalidOperationError: A worker cannot be started.
         """
         allow_files(_FILES_PER_INSTANCE * sum(model.instances for model in models))
         served = self._served(models)
         for model in models:
             self._open(model, served)
+
+    def register(self, models: Sequence[BoundModel]) -> None:
+        """Waits until the callables of models that are open exist, and adds their workers to the registry.
+
+        Raises:
+            PyTritonInvalidOperationError: A callable cannot be created.
+        """
         for model in models:
             model.wait_until_loaded()
             model.register(self.registry)

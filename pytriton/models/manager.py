@@ -35,6 +35,8 @@ class ModelManager:
         self._deferred: dict[tuple[str, int], BoundModel] = {}  # bound models that are not loaded yet
         self._retired: list[BoundModel] = []  # replaced models, which may still be serving requests
         self._deployment: Deployment | None = None
+        self._opening: Sequence[BoundModel] = ()  # models whose callables are being created
+        self._is_stopping = False
         self._lock = threading.RLock()
 
     def __iter__(self) -> Iterator[BoundModel]:
@@ -83,7 +85,7 @@ class ModelManager:
     def _add_deployed(self, model: BoundModel, deployment: Deployment) -> None:
         """Adds a model and deploys it; if that fails, the bound models stay as they are."""
         try:
-            deployment.open([model])
+            self._open([model], deployment)
         except BaseException:  # an interrupt as well
             deployment.discard(model)
             raise
@@ -179,8 +181,34 @@ class ModelManager:
             for name in dict.fromkeys(missing):
                 deployment.load(self._models.versions(name))
 
-    def _deploy(self, models: Sequence[BoundModel], deployment: Deployment) -> None:
+    def set_stopping(self, is_stopping: bool) -> None:
+        """Has `deploy`, `add` and `load_deferred` of another thread fail rather than wait for callables of processes.
+
+        Args:
+            is_stopping: True before the models are undeployed for good, False once no other thread deploys any.
+        """
+        self._is_stopping = is_stopping
+        if is_stopping:
+            for model in self._opening:
+                model.stop()
+
+    def _open(self, models: Sequence[BoundModel], deployment: Deployment) -> None:
         deployment.open(models)
+        self._opening = models
+        try:
+            if not self._is_stopping:
+                deployment.register(models)
+        except PyTritonInvalidOperationError:
+            if not self._is_stopping:
+                raise
+        finally:
+            self._opening = ()
+        if self._is_stopping:
+            names = ", ".join(repr(model.spec.name) for model in models)
+            raise PyTritonInvalidOperationError(f"The server is being stopped, before it has loaded {names}.")
+
+    def _deploy(self, models: Sequence[BoundModel], deployment: Deployment) -> None:
+        self._open(models, deployment)
         for name in dict.fromkeys(model.spec.name for model in models):
             deployment.load(self._models.versions(name))
 

@@ -156,14 +156,18 @@ class BoundModel:
         for worker in self._workers:
             worker.end_streams(ENDED)
 
+    def stop(self) -> None:
+        """Begins to stop the workers, without waiting; those that create their callables end at once."""
+        for worker in self._workers:
+            worker.stop()
+
     def close(self, deadline: float) -> None:
         """Closes the workers, and stops their processes.
 
         Args:
             deadline: The ``time.monotonic()`` until which running callables may finish.
         """
-        for worker in self._workers:
-            worker.stop()
+        self.stop()
         for worker in self._workers:
             worker.close(max(0.0, deadline - time.monotonic()))
         for worker in self._workers:

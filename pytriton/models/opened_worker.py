@@ -74,7 +74,9 @@ class OpenedWorker:
             self._worker.end_streams(reason)
 
     def stop(self) -> None:
-        """Does nothing: the instance serves running calls until `close`."""
+        """Tells an instance that is being loaded to stop; one that is loaded serves running calls until `close`."""
+        if self._worker is None:
+            self._opened.stop()
 
     def close(self, timeout_s: float) -> None:
         """Closes the worker, and stops the instance.

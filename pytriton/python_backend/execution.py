@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import inspect
 import queue
@@ -160,7 +161,7 @@ class Sequential:
                 return WrappingAwaitable(self._await(returned, served, senders), returned)
             items = self._model.items(returned, served)
         except BaseException as error:
-            raise self._model.error_of(error) from None
+            return senders.items_after(self._model.error_of(error), len(served))
         if senders.were_used or None in items:
             self._model.await_senders(returned, items, served)
             unanswered = senders.unanswered(items, served)
@@ -176,7 +177,7 @@ class Sequential:
             result = await returned
             items = self._model.items(result, served)
         except _FAILURES as error:
-            raise self._model.error_of(error) from None
+            return senders.items_after(self._model.error_of(error), len(served))
         if senders.were_used or None in items:
             self._model.await_senders(result, items, served)
             unanswered = senders.unanswered(items, served)
@@ -218,6 +219,19 @@ class Senders:
         """Waits for the senders' responses to these requests, and adds them to the list of items."""
         for index in unanswered:
             items[index] = self._wait(index)
+
+    def items_after(self, error: BaseException, count: int) -> list[Any]:
+        """Returns what was sent before ``execute`` failed, and its error for the other requests.
+
+        Raises:
+            BaseException: The error, if nothing was sent.
+        """
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._responses.setdefault(*self._sent.get_nowait())
+        if not self._responses:
+            raise error from None
+        return [self._responses.get(index, error) for index in range(count)]
 
     def _wait(self, index: int) -> object:
         while index not in self._responses:

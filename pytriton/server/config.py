@@ -9,6 +9,7 @@ import pathlib
 import re
 import types
 import typing
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ MAX_PORT = 65535
 ENVIRONMENT_PREFIX = "PYTRITON_TRITON_CONFIG_"
 
 _BOOLEANS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+_COMMON_ERRORS = ("unterminated character set", "missing ), unterminated subpattern", "unbalanced parenthesis")
+_LOOKING_AROUND = re.compile(r"(?<!\\)\(\?<?[=!]")
 _LIST_ITEM = re.compile(r"(?P<field>.+)_(?P<index>\d+)")
 
 
@@ -47,15 +50,15 @@ class TritonConfig:
         allow_http: Serve HTTP; on by default.
         http_address: Address to serve HTTP at; every address of the host by default.
         http_port: Port to serve HTTP at; 8000 by default, 0 is any free one.
-        http_header_forward_pattern: Regular expression of the HTTP headers that become request parameters; none by
-            default.
+        http_header_forward_pattern: Regular expression (RE2) of the HTTP headers that become request parameters; none
+            by default.
         http_thread_count: Threads that handle HTTP requests.
         http_restricted_api: Endpoints that require a header, as ``<api>,<api>:<header>=<value>``.
         allow_grpc: Serve gRPC; on by default.
         grpc_address: Address to serve gRPC at; every address of the host by default.
         grpc_port: Port to serve gRPC at; 8001 by default, 0 is any free one.
-        grpc_header_forward_pattern: Regular expression of the gRPC headers that become request parameters; none by
-            default.
+        grpc_header_forward_pattern: Regular expression (RE2) of the gRPC headers that become request parameters; none
+            by default.
         grpc_infer_allocation_pool_size: Request and response objects kept for reuse.
         grpc_use_ssl: Serve gRPC over TLS; off by default.
         grpc_use_ssl_mutual: Require certificates of clients, too; off by default.
@@ -174,13 +177,15 @@ class TritonConfig:
     backend_directory: pathlib.Path | None = _own()  # noqa: RUF009  (it returns a field)
 
     def __post_init__(self) -> None:
-        """Converts text such as ``"8000"`` and ``"false"``, and checks types and ports."""
+        """Converts text such as ``"8000"`` and ``"false"``, and checks types, ports and regular expressions."""
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if value is not None:
                 setattr(self, field.name, _typed(value, field.name))
             if field.name.endswith("_port"):
                 check_port(field.name, getattr(self, field.name))
+            if field.name.endswith("_forward_pattern") and value is not None:
+                _check_pattern(field.name, str(value))
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all fields by name; unset ones are None."""
@@ -259,6 +264,26 @@ def check_port(setting: str, port: Any) -> None:
     """
     if port is not None and (isinstance(port, bool) or not isinstance(port, int) or not 0 <= port <= MAX_PORT):
         raise PyTritonBadParameterError(f"TritonConfig.{setting} is {port!r}; use a port from 1 to {MAX_PORT}, or 0.")
+
+
+def _check_pattern(setting: str, pattern: str) -> None:
+    """Refuses a regular expression that RE2 cannot read: the server would forward nothing.
+
+    Only what is wrong in Python and in RE2 is found, and what Python alone has: the two differ in details.
+    """
+    problem = "it looks ahead or behind" if _LOOKING_AROUND.search(pattern) else ""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(pattern)
+    except re.error as error:
+        if error.msg in _COMMON_ERRORS or (error.pos == 0 and error.msg == "nothing to repeat"):
+            problem = str(error)
+    if problem:
+        raise PyTritonBadParameterError(
+            f"TritonConfig.{setting} is {pattern!r}, which is no regular expression of RE2, the server's library "
+            f"({problem}); use one such as 'x-.*'."
+        )
 
 
 def overlaid(config: TritonConfig, over: TritonConfig) -> TritonConfig:

@@ -242,7 +242,7 @@ class LocalServer:
             log_safely(
                 LOGGER,
                 logging.ERROR,
-                "%s\nIt is started again%s. docs/troubleshooting.md lists causes.",
+                '%s\nIt is started again%s. "Troubleshooting" in the documentation lists causes.',
                 self.exit_report(),
                 f" in {pause_s:g} s" if pause_s else "",
             )

@@ -99,12 +99,18 @@ def _check_model_repository(config: TritonConfig) -> None:
     if config.model_repository is None:
         return
     try:
-        os.scandir(config.model_repository).close()
+        with os.scandir(config.model_repository) as entries:
+            has_models = any(entry.is_dir() and not entry.name.startswith(".") for entry in entries)
     except OSError as error:
         raise PyTritonBadParameterError(
             f"TritonConfig.model_repository is {str(config.model_repository)!r}, which cannot be read as a folder "
             f"({error.strerror}); name a folder that has a folder for each model."
         ) from error
+    if not has_models:
+        LOGGER.warning(
+            "TritonConfig.model_repository is %r, which has no model; each has a folder there.",
+            str(config.model_repository),
+        )
 
 
 def _check_cache(config: TritonConfig) -> None:

@@ -89,11 +89,11 @@ def summary(version: ServerVersion) -> str | None:
 
     Examples:
         >>> summary(ServerVersion(2, 51))
-        'Triton 2.51.0 has 42 known vulnerabilities, 5 of them critical; see docs/security.md.'
+        'Triton 2.51.0 has 42 known vulnerabilities, 5 of them critical; see "Security" in the documentation.'
     """
     found = known_vulnerabilities().of(version)
     if not found:
         return None
     critical = sum(each.severity == _CRITICAL for each in found)
     count = f"{len(found)} known vulnerabilit{'y' if len(found) == 1 else 'ies'}"
-    return f"Triton {version} has {count}, {critical or 'none'} of them critical; see docs/security.md."
+    return f'Triton {version} has {count}, {critical or "none"} of them critical; see "Security" in the documentation.'

@@ -79,11 +79,12 @@ def test_inputs_that_do_not_fit_are_an_error(triton, name, inputs, message):
     [
         ({"inputs": {"x": [[1, 2]]}}, "input 'x' is a list, not a NumPy array"),
         ({"inputs": {"x": np.ones((1, 2), complex)}}, "dtype complex128 is not one that Triton has"),
+        ({"inputs": {"x": np.array([[b"a", 7]], object)}}, "input 'x' contains 7, which is an int: use bytes or str"),
         ({"inputs": ROW, "parameters": {"key": None}}, "parameter 'key' .* is None: use str, bool, int or float"),
         ({"inputs": ROW, "parameters": {"key": 1 << 70}}, "does not fit 64 bits"),
         ({"inputs": ROW, "timeout": 3}, "requests have no option 'timeout'; they have version, parameters"),
     ],
-    ids=["list", "complex", "none", "large", "option"],
+    ids=["list", "complex", "no bytes", "none", "large", "option"],
 )
 def test_what_cannot_be_sent_is_refused_at_once(triton, name, arguments, message):
     with pytest.raises((TypeError, PyTritonBadParameterError), match=message):

@@ -247,7 +247,7 @@ def test_objects_that_are_no_bytes_are_told_so(triton, name):
     )
 
     assert send_floats(triton, name, [1]) == (
-        f"model '{name}': a BYTES output contains 7, which is an int: use bytes or str"
+        f"model '{name}': output 'y' contains 7, which is an int: use bytes or str"
     )
 
 
@@ -256,7 +256,7 @@ def test_objects_that_are_no_bytes_are_told_so(triton, name):
     [
         ({"z": np.ones((1, 1), np.float32)}, "PyTritonValidationError: the inference callable returned an output 'z'"),
         ({"y": np.array([["\ud800"]], object)}, "which UTF-8 cannot encode: use bytes, or text without surrogates"),
-        ({"y": np.array([["a", None]], object)}, "a BYTES output contains None, which is None: use bytes or str"),
+        ({"y": np.array([["a", None]], object)}, "output 'y' contains None, which is None: use bytes or str"),
     ],
     ids=["an unknown output", "text that has no bytes", "an element that is None"],
 )

@@ -94,6 +94,28 @@ def test_an_error_of_a_model_that_was_loaded_in_the_background_is_raised_by_run(
             triton.run()
 
 
+def test_stop_does_not_wait_for_a_factory_that_hangs_in_the_background(tmp_path):
+    entered, release = tmp_path / "entered", tmp_path / "release"
+
+    def hang():
+        entered.touch()
+        while not release.exists():
+            time.sleep(0.05)
+
+    with running_triton() as triton:
+        bind_many(triton, FEW_MODELS)
+        bind_floats(triton, "hangs", ProcessInstance(hang))
+        try:
+            wait_until(entered.exists)
+            assert Background(triton.stop).finish().result
+        finally:
+            release.touch()
+
+        triton.unbind("hangs")
+        triton.run()
+        assert send_floats(triton, "m3", [1]) == [3]
+
+
 @pytest.mark.parametrize("count", [FEW_MODELS + 1, MANY])
 def test_models_bound_before_the_start_are_loaded_by_it_and_unloaded_with_one_request(requests, count):
     triton = running_triton()

@@ -31,7 +31,7 @@ def undeploy(triton):
 
 
 def deploy(triton):
-    triton._session.deploy(triton._session.server, triton._session.registry)
+    triton._session._deployer.complete(triton._session.server, triton._session.registry)
 
 
 def test_a_function_serves_again_after_it_was_deployed_again(triton):

@@ -105,7 +105,7 @@ def test_the_end_is_logged_with_signal_and_last_lines_and_counted(triton, caplog
     ends = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert "it was killed by SIGSEGV" in ends[0].getMessage()
     assert "successfully loaded 'double'" in ends[0].getMessage()
-    assert "troubleshooting" in ends[0].getMessage()
+    assert "Troubleshooting" in ends[0].getMessage()
     assert "was restarted, and is ready again after" in caplog.text
     with urllib.request.urlopen(f"http://{HOST}:{triton.config.metrics_port}/metrics") as metrics:
         assert "\npytriton_server_restarts_total 2\n" in metrics.read().decode()

@@ -111,6 +111,8 @@ def wait_until_ready(
                 assert isinstance(state, PyTritonClientError)
                 up, reason = None if up is server else up, state
         if found:
+            if policy is WAIT_FOR_ALL and len(present) == 1:  # else, the model's configuration is fetched next
+                yield from _check_metadata(present[0], deadline)
             return
         if attempt == 1:
             yield from _check_protocols(present, reason)
@@ -201,6 +203,18 @@ def _is_malformed(error: PyTritonClientError | None) -> bool:
 def _check_protocols(servers: Sequence[Server], reason: PyTritonClientError | None) -> Steps[None]:
     if len(servers) == 1:
         yield from check_protocol(servers[0], reason)
+
+
+def _check_metadata(server: Server, deadline: Deadline) -> Steps[None]:
+    """Raises an error if a server that says that it is ready is certainly not Triton, as its port for metrics."""
+    if server.transport.url.protocol == "grpc":
+        return
+    error = None
+    try:
+        yield server.call("get_server_metadata", probe_timeout_s(deadline))
+    except PyTritonClientError as caught:  # the endpoint may be restricted, too
+        error = caught
+    yield from check_protocol(server, error)
 
 
 def _check_presence(servers: Sequence[Server], model: tuple[str, str], deadline: Deadline) -> Steps[None]:

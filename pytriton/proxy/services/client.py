@@ -24,7 +24,7 @@ from pytriton.proxy.services.messages import InferenceCall, InferenceReply, Serv
 from pytriton.proxy.services.pending_call import PendingCall
 from pytriton.proxy.services.reply_stream import AsyncReplyStream, ReplyStream
 from pytriton.proxy.telemetry.propagation import start_request_span
-from pytriton.proxy.tensors.bytes_tensor import as_bytes, encode_elements
+from pytriton.proxy.tensors.bytes_tensor import BytesElementError, as_bytes, encode_elements
 from pytriton.proxy.tensors.gpu_tensor import as_gpu_tensor, is_on_gpu
 from pytriton.proxy.tensors.layout import Layout
 from pytriton.proxy.types import Array
@@ -398,10 +398,14 @@ def _lay_out(name: str, value: Array | ServiceTensor, layout: Layout) -> Inferen
             f"input {name!r} is a {type(value).__name__}, not a NumPy array: convert it with np.asarray"
         )
     code = CODE_BY_DTYPE[value.dtype]
-    array = _serialized(value) if code == BYTES_CODE else value
+    array = _serialized(name, value) if code == BYTES_CODE else value
     return InferenceCallInput(name, code, layout.add([array], value.shape or (1,), _RAW_CODE))
 
 
-def _serialized(array: Array) -> Array:
+def _serialized(name: str, array: Array) -> Array:
     """Encodes an array of bytes or strings in Triton's layout: each element after its length."""
-    return np.frombuffer(encode_elements(as_bytes(array).ravel().tolist()), np.uint8)
+    try:
+        elements = as_bytes(array)
+    except BytesElementError as error:
+        raise PyTritonBadParameterError(f"input {name!r} {error}") from error.__cause__
+    return np.frombuffer(encode_elements(elements.ravel().tolist()), np.uint8)

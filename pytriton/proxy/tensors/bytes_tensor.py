@@ -20,6 +20,14 @@ from pytriton.proxy.wire.encoding import LENGTH_SIZE
 _LENGTH = struct.Struct("<I")
 
 
+class BytesElementError(PyTritonValidationError):
+    """An element of a BYTES tensor is neither bytes nor a string, or a string that UTF-8 cannot encode."""
+
+    def of(self, tensor: str) -> PyTritonValidationError:
+        """Returns the error that names the tensor, such as ``output 'y'``."""
+        return PyTritonValidationError(f"{tensor} {self}")
+
+
 def bytes_array(buffer: Any, offset: int, shape: tuple[int, ...]) -> Array:
     """Decodes the elements at ``offset`` of a buffer into an array of bytes objects."""
     count = math.prod(shape)
@@ -46,7 +54,7 @@ def bytes_parts(arrays: Sequence[Array]) -> tuple[Array, Array]:
     """Returns the lengths and the joined contents of the elements of arrays of bytes or strings.
 
     Raises:
-        PyTritonValidationError: An element is neither bytes nor a string, or a string that UTF-8 cannot encode.
+        BytesElementError: An element is neither bytes nor a string, or a string that UTF-8 cannot encode.
     """
     items: list[Any] = list(itertools.chain.from_iterable(array.ravel().tolist() for array in arrays))
     try:
@@ -87,7 +95,7 @@ def as_bytes(array: Array) -> Array:
     """Converts an array of bytes or strings to an array of bytes.
 
     Raises:
-        PyTritonValidationError: An element is neither bytes nor a string.
+        BytesElementError: An element is neither bytes nor a string, or a string that UTF-8 cannot encode.
     """
     items = array.ravel().tolist()
     if all(type(item) is bytes for item in items):
@@ -102,10 +110,9 @@ def _to_bytes(item: object) -> bytes:
         try:
             return item.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise PyTritonValidationError(
-                f"a BYTES output contains {item!r:.100}, which UTF-8 cannot encode: use bytes, or text without "
-                "surrogates"
+            raise BytesElementError(
+                f"contains {item!r:.100}, which UTF-8 cannot encode: use bytes, or text without surrogates"
             ) from error
     if isinstance(item, (bytes, bytearray, memoryview)):
         return bytes(item)
-    raise PyTritonValidationError(f"a BYTES output contains {item!r}, which is {described(item)}: use bytes or str")
+    raise BytesElementError(f"contains {item!r:.100}, which is {described(item)}: use bytes or str")

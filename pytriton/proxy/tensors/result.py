@@ -9,6 +9,7 @@ import numpy as np
 
 from pytriton.model_config.datatypes import BYTES_CODE, CODE_BY_DTYPE
 from pytriton.proxy.tensors.batch import Batch
+from pytriton.proxy.tensors.bytes_tensor import BytesElementError
 from pytriton.proxy.tensors.layout import Layout, put
 from pytriton.proxy.tensors.outputs import OutputColumn, Parameters, collect_outputs
 from pytriton.proxy.tensors.signature import Signature
@@ -163,15 +164,18 @@ def write_result(
 def _lay_out(column: OutputColumn, batch: Batch, signature: Signature, layout: Layout) -> TensorColumn:
     position, stacked, arrays = column
     code = _code_of(column) if signature.loose else signature.outputs[position].code
-    if stacked is not None:
-        return _lay_out_whole(position, code, [stacked], stacked.shape, batch, layout)
-    if _stackable(arrays, batch):
-        shape = cast(Array, arrays[0]).shape
-        if len(arrays) > 1:
-            shape = (sum(batch.rows), *shape[1:])
-        return _lay_out_whole(position, code, cast("list[Array]", arrays), shape, batch, layout)
-    tensors = [ABSENT if array is None else layout.add([array], array.shape, code) for array in arrays]
-    return TensorColumn(position, code, False, tuple(tensors))
+    try:
+        if stacked is not None:
+            return _lay_out_whole(position, code, [stacked], stacked.shape, batch, layout)
+        if _stackable(arrays, batch):
+            shape = cast(Array, arrays[0]).shape
+            if len(arrays) > 1:
+                shape = (sum(batch.rows), *shape[1:])
+            return _lay_out_whole(position, code, cast("list[Array]", arrays), shape, batch, layout)
+        tensors = [ABSENT if array is None else layout.add([array], array.shape, code) for array in arrays]
+        return TensorColumn(position, code, False, tuple(tensors))
+    except BytesElementError as error:
+        raise error.of(f"output {signature.outputs[position].name!r}") from error.__cause__
 
 
 def _lay_out_whole(

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytriton.model_config.datatypes import BYTES_CODE
-from pytriton.proxy.tensors.bytes_tensor import as_bytes
+from pytriton.proxy.tensors.bytes_tensor import BytesElementError, as_bytes
 from pytriton.proxy.tensors.failure import failure_of
 from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.tensors.layout import Layout
@@ -72,7 +72,10 @@ def response_of(
     outputs = checked_outputs(item, in_flight.batch, request, signature)
     for position, array in outputs.items():
         if code_of(array, position, signature) == BYTES_CODE:
-            outputs[position] = as_bytes(array)
+            try:
+                outputs[position] = as_bytes(array)
+            except BytesElementError as error:
+                raise error.of(f"output {signature.outputs[position].name!r}") from error.__cause__
         elif isinstance(array, GpuTensor):  # it may be copied later, by another thread
             outputs[position] = array.numpy()
     parameters = item.parameters if type(item) is Response else None

@@ -163,6 +163,29 @@ def test_the_port_of_the_other_protocol(triton, kind, protocol, ensure_model_is_
         assert error.failure is Failure.MALFORMED
 
 
+@pytest.mark.parametrize("wait", ["wait_for_server", "wait_for_model"])
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+def test_the_port_for_metrics_is_not_ready(triton, kind, wait):
+    """It answers every path with status 200."""
+    with (
+        open_client(kind, f"http://{HOST}:{triton.config.metrics_port}", "any") as client,
+        pytest.raises(PyTritonClientInferenceServerError, match="is a port for metrics"),
+    ):
+        getattr(client, wait)(60)
+
+
+def test_a_proxy_that_hides_the_metadata_of_its_server_is_ready():
+    ready = [b"GET /v2/health/ready"]
+
+    def behave(connection):
+        while request := connection.recv(65536):
+            status = "200 OK" if any(map(request.startswith, ready)) else "404 Not Found"
+            connection.sendall(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode())
+
+    with listening(behave) as port, ModelClient(f"http://{HOST}:{port}", "any") as client:
+        client.wait_for_server(60)
+
+
 def test_the_port_of_the_other_protocol_while_waiting(triton, protocol):
     other = {"http": "grpc", "grpc": "http"}[protocol]
     with ModelClient(url_of(triton, other).replace(other, protocol), "any") as client:

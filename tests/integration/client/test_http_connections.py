@@ -174,11 +174,12 @@ def test_an_inference_that_may_have_been_executed_is_not_sent_again(kind):
 
 def test_what_only_reads_is_sent_again(kind):
     ready = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-    peer = Peer(ready, hanging_up, ready)
+    metadata = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+    peer = Peer(ready, metadata, hanging_up, ready, metadata)
     with client_of(kind, peer) as client:
         client.wait_for_model(5)
         client.wait_for_model(5)
-    assert len(peer.requests) == 3
+    assert len(peer.requests) == 5
 
 
 def test_an_early_response_to_a_large_request(kind):

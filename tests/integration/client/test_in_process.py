@@ -15,6 +15,7 @@ import serving
 from serving import server_of
 
 from pytriton.client import (
+    PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
     PyTritonClientInputError,
     PyTritonClientModelDoesntSupportBatchingError,
@@ -92,6 +93,27 @@ def test_asyncio(triton, name):
     samples, rows = asyncio.run(main())
     assert [sample["y"].tolist() for sample in samples] == [[2.0 * i] * 4 for i in range(100)]
     assert rows["y"].tolist() == [[2, 2]] * 3
+
+
+def test_a_context_ends_its_use(triton, name):
+    bind_double(triton, name)
+    with triton.client(name) as client:
+        assert client.infer_sample(np.array([1], np.float32))["y"].tolist() == [2]
+    for use in (lambda: client.infer_sample([1]), lambda: client.stream_sample([1]), lambda: client.model_config):
+        with pytest.raises(PyTritonClientClosedError, match=f"The client of model '{name}' is closed; create another"):
+            use()
+
+
+def test_an_asyncio_context_ends_its_use(triton, name):
+    bind_double(triton, name)
+
+    async def use():
+        async with await triton.aclient(name) as client:
+            assert (await client.infer_sample(np.array([1], np.float32)))["y"].tolist() == [2]
+        with pytest.raises(PyTritonClientClosedError, match="is closed"):
+            await client.infer_sample([1])
+
+    asyncio.run(use())
 
 
 def test_text(triton, name):

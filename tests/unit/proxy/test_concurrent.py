@@ -344,7 +344,7 @@ class TestOutputs:
         first, failure = instance.stream(instance.notify(x(1)))
 
         assert first == [[b"a"]]
-        assert f"a BYTES output contains {value!r}" in failure.message
+        assert f"output 'y' contains {value!r}" in failure.message
         assert instance.stream(instance.notify(x(1)))[0] == [[b"a"]]
 
     def test_outputs_that_are_not_requested_may_be_missing(self, serve):

@@ -205,7 +205,7 @@ def test_objects_other_than_bytes_are_named_in_the_error(wire):
     connection = wire(outputs=[Tensor(name="y", shape=(-1,), dtype=bytes)])
     batch = connection.batch({"x": X})
 
-    with pytest.raises(PyTritonValidationError, match=r"contains 1\.5, which is a float: use bytes or str"):
+    with pytest.raises(PyTritonValidationError, match=r"output 'y' contains 1\.5, which is a float: use bytes or str"):
         result_of(connection, batch, [[np.array([[b"a", 1.5]], object)]])
 
 

@@ -191,6 +191,21 @@ return [None, y(8)]
 
 
 @passed_on
+def test_a_request_that_was_answered_keeps_its_response_when_execute_fails(serve, kind):
+    body = "requests[0].get_response_sender().send(y(7), FINAL)\nraise ValueError('no luck')"
+    instance = serve(source(kind, body))
+    sequence = instance.notify(x(1), x(2))
+    if is_deferred(kind):
+        responses, failed = instance.stream(sequence, 0), failure(instance.stream(sequence, 1)[0])
+        assert responses == [[[7]]]
+    else:
+        result, outputs = instance.response([1, 1])
+        assert outputs["y"][0].tolist() == [[7]]
+        (failed,) = map(failure, result.failures)
+    assert "ValueError: no luck" in failed[-1]
+
+
+@passed_on
 def test_a_request_whose_sender_is_dropped_fails(serve, kind):
     instance = serve(source(kind, "request = requests.pop()\nrequest.get_response_sender()\nreturn [None]"))
     sequence = instance.notify(x(1))

@@ -320,6 +320,17 @@ except pb_utils.TritonModelException as error:
     assert outputs["y"][0].tolist() == [[4]]
 
 
+def test_a_request_that_was_answered_keeps_its_response_when_execute_fails(serve):
+    body = """
+x = requests[0].inputs()[0].as_numpy()
+requests[0].get_response_sender().send(pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]))
+raise ValueError("no luck")
+"""
+    result, outputs = response(serve(model(body)), x(4), x(5))
+    assert outputs["y"][0].tolist() == [[4]]
+    assert [(failure.request, failure.message) for failure in result.failures] == [(1, f"{FAILED}ValueError: no luck")]
+
+
 def test_a_sender_that_sends_only_the_final_flag_is_refused(serve):
     body = "requests[0].get_response_sender().send(flags=1)\nreturn [None]"
     ((_, _, message),) = failures(serve(model(body)), x(4))

@@ -4,6 +4,7 @@ import dataclasses
 import logging
 import os
 import pathlib
+import re
 import typing
 
 import pytest
@@ -26,9 +27,9 @@ VALUES = {
 # What the server does not know.
 OWN = ["restart", "restart_limit", "drain_secs", "memory_limit", "backend_directory"]
 TYPES = {name: typing.get_args(hint)[0] for name, hint in typing.get_type_hints(TritonConfig).items()}
-PORTS = st.integers(0, 65535)
+OF_ENDING = {"port": st.integers(0, 65535), "pattern": SHOWN.map(re.escape)}
 CONFIGS = st.fixed_dictionaries(
-    {}, optional={name: PORTS if name.endswith("_port") else VALUES[type_] for name, type_ in TYPES.items()}
+    {}, optional={name: OF_ENDING.get(name.rpartition("_")[2], VALUES[type_]) for name, type_ in TYPES.items()}
 ).map(lambda values: TritonConfig(**values))
 
 
@@ -241,6 +242,33 @@ def test_a_text_that_is_not_a_port_is_refused(port):
 def test_values_that_stand_for_a_fields_type_become_it(setting, given, value):
     converted = getattr(TritonConfig(**{setting: given}), setting)
     assert (type(converted), converted) == (type(value), value)
+
+
+@pytest.mark.parametrize("setting", ["http_header_forward_pattern", "grpc_header_forward_pattern"])
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("x-[a", "unterminated character set"),
+        ("x-(a", "missing ), unterminated subpattern"),
+        ("x-a)", "unbalanced parenthesis"),
+        ("*", "nothing to repeat"),
+        ("(?!authorization).*", "it looks ahead or behind"),
+        ("x-(?<=-).*", "it looks ahead or behind"),
+    ],
+)
+def test_a_pattern_of_headers_that_the_server_could_not_read_is_refused_at_once(setting, pattern, problem):
+    with pytest.raises(
+        PyTritonBadParameterError, match=re.escape(f"TritonConfig.{setting} is {pattern!r}, which")
+    ) as error:
+        TritonConfig(**{setting: pattern})
+    assert f"({problem}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["x-.*", "", "(?i)x-.*", r"x-\pL+", "(?U)x.*", "x[[:alpha:]]", r"\(?=x", r"x\z", "^*"]
+)
+def test_what_only_the_server_can_read_is_left_to_it(pattern):
+    assert TritonConfig(http_header_forward_pattern=pattern).http_header_forward_pattern == pattern
 
 
 @pytest.mark.parametrize(

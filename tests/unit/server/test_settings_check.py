@@ -171,8 +171,16 @@ def test_a_model_repository_that_is_a_file_is_refused(tmp_path):
     refused(TritonConfig(model_repository=path), f"TritonConfig.model_repository is '{path}'", "Not a dir", "name a fo")
 
 
-def test_a_model_repository_may_be_empty(tmp_path):
+def test_a_model_repository_may_be_empty_which_a_warning_says(tmp_path, caplog):
+    (tmp_path / "README.md").touch()
+    (tmp_path / ".git").mkdir()
     check_settings(TritonConfig(model_repository=tmp_path))
+    assert f"TritonConfig.model_repository is '{tmp_path}', which has no model" in caplog.text
+
+    caplog.clear()
+    (tmp_path / "model").mkdir()
+    check_settings(TritonConfig(model_repository=tmp_path))
+    assert not caplog.text
     check_settings(TritonConfig(model_repository=str(tmp_path)))
 
 

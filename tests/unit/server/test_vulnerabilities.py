@@ -33,7 +33,7 @@ def test_releases_are_in_the_order_of_their_versions():
 
 def test_what_is_said_about_the_bundled_server():
     assert summary(ServerVersion(2, 51)) == (
-        "Triton 2.51.0 has 42 known vulnerabilities, 5 of them critical; see docs/security.md."
+        'Triton 2.51.0 has 42 known vulnerabilities, 5 of them critical; see "Security" in the documentation.'
     )
 
 
@@ -44,7 +44,7 @@ def test_a_version_has_what_was_fixed_after_it():
 
 def test_a_single_vulnerability_is_in_the_singular():
     assert summary(KNOWN.releases["26.06"]) == (
-        "Triton 2.70.0 has 1 known vulnerability, none of them critical; see docs/security.md."
+        'Triton 2.70.0 has 1 known vulnerability, none of them critical; see "Security" in the documentation.'
     )
 
 

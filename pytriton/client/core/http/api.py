@@ -107,6 +107,10 @@ def _get_model_config(model: str, version: str = "") -> Call:
     return Call("GET", f"{_path_of(model, version)}/config", _NO_HEADERS, (), _json_of)
 
 
+def _get_server_metadata() -> Call:
+    return Call("GET", "v2", _NO_HEADERS, (), _json_of)
+
+
 def _get_inference_statistics(model: str, version: str = "") -> Call:
     return Call("GET", f"{_path_of(model, version)}/stats", _NO_HEADERS, (), _json_of)
 
@@ -174,6 +178,7 @@ _METHODS: Mapping[str, Callable[..., Call]] = {
     "get_inference_statistics": _get_inference_statistics,
     "get_model_config": _get_model_config,
     "get_model_repository_index": _get_model_repository_index,
+    "get_server_metadata": _get_server_metadata,
     "infer": _infer,
     "is_model_ready": _is_model_ready,
     "is_server_ready": _is_server_ready,
