@@ -69,6 +69,11 @@ class _InProcessClientBase:
             self._generation = generation
         return self._config
 
+    @property
+    def has_current_config(self) -> bool:
+        """Whether `model_config` is at hand: otherwise, it asks the server."""
+        return self._server.generation == self._generation
+
     def __reduce__(self) -> NoReturn:
         fork_safety.refuse_copy(self)
 

@@ -23,19 +23,22 @@ def log_access(request: Request, scope: Scope, status: int, duration_s: float) -
     if not LOGGER.isEnabledFor(logging.INFO):
         return
     client = (scope.get("client") or ("",))[0]
-    path = request.path[:_MAX_PATH]
+    path, method = request.path[:_MAX_PATH], scope["method"]
+    key = {"api_key": request.key_name} if request.key_name else {}
     LOGGER.info(
-        "%s %r from %s: status %d after %.1f ms",
-        request.method,
+        "%s %r from %s%s: status %d after %.1f ms",
+        method,
         path,
         client or "a client",
+        f" with key {request.key_name!r}" if key else "",
         status,
         duration_s * 1e3,
         extra={
-            "method": request.method,
+            "method": method,
             "path": path,
             "client": client,
             "status": status,
             "duration_ms": round(duration_s * 1e3, 3),
+            **key,
         },
     )

@@ -19,12 +19,13 @@ from pytriton.exceptions import PyTritonError
 from pytriton.gateway import describe, open_inference, openapi, pages, predict, status
 from pytriton.gateway.access import ApiKey, KeyStore
 from pytriton.gateway.access_log import log_access
+from pytriton.gateway.body_budget import SMALL, BodyBudget
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RETRY, RequestError
 from pytriton.gateway.local import LocalUpstream, Triton
 from pytriton.gateway.models import Models, Upstream
 from pytriton.gateway.openai.endpoints import PATHS, OpenAIEndpoints, error_body
-from pytriton.gateway.origins import OriginPolicy
+from pytriton.gateway.origins import OriginPolicy, origins_of
 from pytriton.gateway.remote import RemoteUpstream
 from pytriton.gateway.request import Request, Scope
 from pytriton.gateway.responses import Send, send_json
@@ -91,13 +92,15 @@ class Gateway:
         self._openai = OpenAIEndpoints(self._config.openai, self._models, self._config.max_samples)
         self._origins = OriginPolicy(self._config.cors_origins, self._config.allowed_hosts)
         self._traffic = Traffic()
+        self._budget = BodyBudget(self._config.max_total_body_size, self._config.max_stream_backlog)
+        self._readiness: asyncio.Future[bool] | None = None  # which is being asked for
         self._in_flight = 0
         self._draining = False
         self._app: Application = TracedApplication(self._respond, self._config.continue_traces)
         if self._config.cors_origins:
             self._app = CORSMiddleware(
                 self._app,
-                allow_origins=self._config.cors_origins,
+                allow_origins=origins_of(self._config.cors_origins),
                 allow_methods=["GET", "POST"],
                 allow_headers=["*"],
                 expose_headers=["x-request-id", "retry-after"],
@@ -147,7 +150,7 @@ class Gateway:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive, self._config.max_body_size)
+        request = Request(scope, receive, self._config.max_body_size, self._budget)
         request_id = request.header("x-request-id")
         if request_id and not _is_request_id(request_id):
             request_id = ""
@@ -176,6 +179,10 @@ class Gateway:
             if message["type"] == "http.response.start":
                 started = True
                 message["headers"].append((b"x-request-id", request.id.encode()))
+            elif len(message["body"]) > SMALL and not message.get("more_body"):
+                request.hold(len(message["body"]))
+                await send({**message, "more_body": True})
+                message = {"type": "http.response.body"}  # which waits until the client has taken the rest
             await send(message)
 
         try:
@@ -193,6 +200,8 @@ class Gateway:
                 raise
             LOGGER.exception("Request %s to %r failed.", request.id, request.path)
             await send_json(send_with_id, {"error": {"message": "Internal error; see the gateway's log."}}, 500)
+        finally:
+            request.end()
 
     async def _route(self, request: Request, send: Send) -> None:
         path, method = request.path, request.method
@@ -206,45 +215,48 @@ class Gateway:
         if method == "GET" and path.startswith(_ASSETS):
             await pages.send_asset(path[len(_ASSETS) :], send)
             return
-        if method != "GET" or request.accepts(EVENTS):  # the latter runs a model
+        if not _describes(request):
             self._origins.check_origin(request)
         key = None if self._keys is None else self._keys.find(request.headers)
+        request.key_name = "" if key is None else key.name
+        await self._recorded(request, self._serve(path, request, send, key), key)
+
+    async def _serve(self, path: str, request: Request, send: Send, key: ApiKey | None) -> None:
+        method = request.method
         if path.startswith(_MODELS):
             await self._to_model(path[len(_MODELS) :], request, send, key)
-            return
-        if path.startswith(_PROTOCOL):
+        elif path.startswith(_PROTOCOL):
             await self._to_protocol(path, request, send, key)
-            return
-        if path in PATHS:
+        elif path in PATHS:
             _allow(method, "POST")
-            await self._recorded(request, self._openai.respond(request, send, key), key)
-            return
-        if path == "/status":
+            await self._openai.respond(request, send, key)
+        elif path == "/status":
             _allow(method, "GET")
             await send_json(send, await status.status(self._models, self._traffic, key))
-            return
-        if path == "/openapi.json":
+        elif path == "/openapi.json":
             _allow(method, "GET")
             document = await openapi.document(self._models, key, request.prefix, self._keys is not None)
             await send_json(send, document)
-            return
-        if path.rstrip("/") == "/v1/models":
+        elif path.rstrip("/") == "/v1/models":
             _allow(method, "GET")
             await describe.models(self._models, self._openai, send, key)
-            return
-        raise RequestError(
-            http.HTTPStatus.NOT_FOUND,
-            f"There is nothing at {path[:200]!r}; models are at /v1/models, their API is at /docs.",
-        )
+        else:
+            raise RequestError(
+                http.HTTPStatus.NOT_FOUND,
+                f"There is nothing at {path[:200]!r}; models are at /v1/models, their API is at /docs.",
+            )
 
     async def _to_model(self, path: str, request: Request, send: Send, key: ApiKey | None) -> None:
         _allow(request.method, "GET", "POST")
+        describes = _describes(request)
         name, version, action = _split(path)
+        public_name = name
+        if describes and self._openai.model_of(path) != path:  # which may have slashes
+            name, version, action, public_name = path, None, "", path
         if action:
             raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is nothing at {request.path[:200]!r}.")
-        describes = request.method == "GET" and not request.accepts(EVENTS)
         if describes:
-            name, public_name = self._openai.model_of(name), name
+            name = self._openai.model_of(name)
         if key is not None:
             key.check_model(name)
         model = await self._models.find(name, version)
@@ -252,7 +264,7 @@ class Gateway:
             await describe.model(model, public_name, send)
             return
         request.model = name
-        await self._recorded(request, predict.predict(model, request, send, self._config), key)
+        await predict.predict(model, request, send, self._config)
 
     async def _to_protocol(self, path: str, request: Request, send: Send, key: ApiKey | None) -> None:
         rest = path[len(_PROTOCOL) :].rstrip("/")
@@ -279,7 +291,7 @@ class Gateway:
         match action:
             case "infer":
                 request.model = name
-                await self._recorded(request, open_inference.infer(model, request, send, self._config, key), key)
+                await open_inference.infer(model, request, send, self._config, key)
                 return
             case "":
                 await open_inference.model_metadata(self._models, model, send)
@@ -299,20 +311,33 @@ class Gateway:
         if path.endswith("/live"):
             await send_json(send, {"live": True})
             return
-        ready = not self._draining and await self._models.upstream.is_ready()
+        ready = not self._draining and await self._is_ready()
         await send_json(send, {"ready": ready}, 200 if ready else 503)
+
+    async def _is_ready(self) -> bool:
+        """Asks the server once for all who ask at the same time: anybody may."""
+        if self._readiness is None or self._readiness.done():
+            self._readiness = asyncio.ensure_future(self._models.upstream.is_ready())
+        return await asyncio.shield(self._readiness)
 
     async def _recorded(self, request: Request, response: Coroutine[Any, Any, None], key: ApiKey | None) -> None:
         started = time.monotonic()
         try:
-            await self._limited(response, key)
+            await self._limited(request, response, key)
         except RequestError as error:
-            if request.model:
-                self._traffic.record(request.model, started, error.status, error.message, _hash_of(key))
+            self._record(request, started, error, key)
             raise
-        self._traffic.record(request.model, started)
+        self._record(request, started, request.stream_error, key)
 
-    async def _limited(self, response: Coroutine[Any, Any, None], key: ApiKey | None) -> None:
+    def _record(self, request: Request, started: float, error: RequestError | None, key: ApiKey | None) -> None:
+        if not request.model:
+            return
+        if error is None:
+            self._traffic.record(request.model, started)
+        else:
+            self._traffic.record(request.model, started, error.status, error.message, _hash_of(key))
+
+    async def _limited(self, request: Request, response: Coroutine[Any, Any, None], key: ApiKey | None) -> None:
         try:
             if self._in_flight >= self._config.max_requests:
                 raise RequestError(
@@ -324,6 +349,7 @@ class Gateway:
                 key.take()
         except RequestError:
             response.close()
+            request.model = self._model_run_by(request)
             raise
         self._in_flight += 1
         if key is not None:
@@ -335,9 +361,22 @@ class Gateway:
             if key is not None:
                 key.in_flight -= 1
 
+    def _model_run_by(self, request: Request) -> str:
+        """Returns the model that a request would run, if it is known to exist."""
+        if _describes(request):
+            return ""
+        path = request.path.removeprefix(_PROTOCOL if request.path.startswith(_PROTOCOL) else "/v1")
+        name, version, _ = _split(path.removeprefix("/models/"))
+        return name if self._models.is_known(name, version) else ""
+
 
 def _hash_of(key: ApiKey | None) -> str:
     return "" if key is None else key.hash
+
+
+def _describes(request: Request) -> bool:
+    """Returns whether a request runs nothing, as far as its method says; a stream of events runs a model."""
+    return request.method == "GET" and not request.accepts(EVENTS)
 
 
 def _too_deep() -> RequestError:

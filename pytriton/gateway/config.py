@@ -16,6 +16,8 @@ _LIMITS = (
     "max_connections",
     "read_timeout_s",
     "max_body_size",
+    "max_total_body_size",
+    "max_stream_backlog",
     "max_samples",
     "max_requests",
     "request_timeout_s",
@@ -40,6 +42,11 @@ class GatewayConfig:
         max_connections: Connections that may be open at a time; others are closed at once.
         read_timeout_s: How long a client may take to send a request, and to take any more of a response, in seconds.
         max_body_size: Bytes that the body of a request may have.
+        max_total_body_size: Bytes that all bodies in memory may have: of requests that are read or served, and of
+            responses that their clients have not taken yet. Requests for which there is no room are refused with status
+            503, but for those with at most 64 KiB.
+        max_stream_backlog: Bytes of a stream that may wait because the client is slower than the model. Then the stream
+            ends with an error, and the model's request is cancelled.
         max_samples: Samples that a request may have; in OpenAI's API, prompts times ``n``.
         max_requests: Requests that may be in flight at a time; others are refused with status 503.
         request_timeout_s: How long a response, or the next response of a stream, may take, in seconds.
@@ -66,6 +73,8 @@ class GatewayConfig:
     max_connections: int = 10_000
     read_timeout_s: float = 60.0
     max_body_size: int = 64 << 20
+    max_total_body_size: int = 1 << 30
+    max_stream_backlog: int = 64 << 20
     max_samples: int = 10_000
     max_requests: int = 10_000
     request_timeout_s: float = 60.0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import http
+import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +18,8 @@ from pytriton.client.exceptions import (
     PyTritonClientValueError,
 )
 
+LOGGER = logging.getLogger(__name__)
+
 RETRY = {"retry-after": "1"}
 """The headers of a refusal that is over soon."""
 
@@ -27,6 +31,9 @@ _STATUS_OF_FAILURE = {
     Failure.RESTRICTED: http.HTTPStatus.BAD_GATEWAY,
     Failure.MALFORMED: http.HTTPStatus.BAD_GATEWAY,
 }
+# How sentences of the clients begin that name a server, whose address is nothing for clients of the gateway.
+_SERVER = re.compile(r"^(The server|No server can be reached|The connection to the server) at \S+?(?=:? )")
+_BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.MALFORMED)  # what follows may name it again
 _LATER = (http.HTTPStatus.TOO_MANY_REQUESTS, http.HTTPStatus.SERVICE_UNAVAILABLE)
 
 
@@ -79,7 +86,15 @@ def translated(error: PyTritonClientError) -> RequestError:
         status = http.HTTPStatus.GATEWAY_TIMEOUT
     elif isinstance(error, PyTritonClientInferenceServerError):
         status = _STATUS_OF_FAILURE.get(error.failure, status)
-    return _failed(status, error.message)
+    return _failed(status, _without_address(error))
+
+
+def _without_address(error: PyTritonClientError) -> str:
+    text, found = _SERVER.subn(r"\1", error.message)
+    if found and isinstance(error, PyTritonClientInferenceServerError) and error.failure in _BROKEN:
+        LOGGER.warning("%s", error.message)
+        return re.split("[:;] ", text, maxsplit=1)[0].rstrip(".") + "."
+    return text
 
 
 def _failed(status: http.HTTPStatus, message: str) -> RequestError:

@@ -36,7 +36,7 @@ async def read(config: TritonModelConfig, content_type: str, body: bytes) -> dic
     """
     if len(body) <= _SMALL:
         return await _read(config, content_type, body)
-    return await offload.run(offload.LARGE + 1, _read_in_thread, config, content_type, body)
+    return await offload.run_in_thread(_read_in_thread, config, content_type, body)
 
 
 def _read_in_thread(config: TritonModelConfig, content_type: str, body: bytes) -> dict[str, Any]:

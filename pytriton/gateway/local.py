@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 import numpy as np
@@ -89,6 +90,11 @@ class LocalClient:
         """The model's configuration."""
         return self._client.model_config
 
+    async def refresh(self) -> None:
+        """Asks for the model's configuration if it may have changed: in a thread, since the server may hang."""
+        if not self._client.has_current_config:
+            await asyncio.to_thread(getattr, self._client, "model_config")
+
     def call(self, arrays: Mapping[str, Array]) -> InferenceCall:
         """Returns a request; many texts are encoded here, which may be in a thread, and not when it is sent."""
         call = self._client.call(arrays)
@@ -115,6 +121,7 @@ class LocalUpstream:
         self._triton = triton
         self._report = triton.report
         self._timeout_s = timeout_s
+        self._health = ThreadPoolExecutor(1, "pytriton-gateway-health")  # which nothing else keeps busy
         self._over_grpc: RemoteUpstream | None = None  # for a server without bound models
 
     async def start(self) -> None:
@@ -133,7 +140,7 @@ class LocalUpstream:
 
     async def is_ready(self) -> bool:
         """Returns whether the server says that it is ready."""
-        return await asyncio.to_thread(self._triton.is_ready)
+        return await asyncio.get_running_loop().run_in_executor(self._health, self._triton.is_ready)
 
     async def configuration(self, name: str, version: int | None) -> Mapping[str, Any]:
         """Returns a model's configuration as Triton reports it."""

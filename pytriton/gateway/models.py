@@ -40,6 +40,9 @@ class Client(Protocol):
     def model_config(self) -> TritonModelConfig:
         """The model's configuration."""
 
+    async def refresh(self) -> None:
+        """Has a configuration that is up to date."""
+
     def call(self, arrays: Mapping[str, Array]) -> InferenceCall:
         """Returns a request with inputs that have been checked."""
 
@@ -109,6 +112,17 @@ class Model:
         """
         try:  # without _translated(), which takes microseconds
             return self._client.model_config
+        except PyTritonClientError as error:
+            raise translated(error) from error
+
+    async def refresh(self) -> None:
+        """Has a configuration that is up to date.
+
+        Raises:
+            RequestError: It is not ready.
+        """
+        try:
+            await self._client.refresh()
         except PyTritonClientError as error:
             raise translated(error) from error
 
@@ -184,12 +198,17 @@ class Models:
         number = _number(version)
         known = self._known.get((name, number))
         if known is not None:
+            await known.refresh()
             return known
         if not name or len(name) > _MAX_NAME:
             raise RequestError(http.HTTPStatus.NOT_FOUND, "No model has a name that long.")
         with _translated():
             client = await self._upstream.client(name, number)
         return self._known.setdefault((name, number), Model(client, self._timeout_s))
+
+    def is_known(self, name: str, version: str | None) -> bool:
+        """Returns whether a model has been found before."""
+        return (name, _number(version)) in self._known
 
     async def names(self) -> list[tuple[str, int]]:
         """Returns the names and versions of all models that are ready.

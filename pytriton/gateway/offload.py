@@ -1,4 +1,4 @@
-"""Work on large bodies, in threads: the event loop has other requests to serve."""
+"""Work on large bodies, and functions of users, in threads: the event loop has other requests to serve."""
 
 from __future__ import annotations
 
@@ -30,8 +30,16 @@ async def run(size: int, work: Callable[..., _ResultT], *args: Any) -> _ResultT:
         work: What to call.
         args: Its arguments.
     """
-    if size <= LARGE:
-        return work(*args)
+    return work(*args) if size <= LARGE else await run_in_thread(work, *args)
+
+
+async def run_in_thread(work: Callable[..., _ResultT], *args: Any) -> _ResultT:
+    """Does work in a thread: what may take long whatever its size, such as a function of a user.
+
+    Args:
+        work: What to call.
+        args: Its arguments.
+    """
     return await asyncio.get_running_loop().run_in_executor(_executor(), work, *args)
 
 

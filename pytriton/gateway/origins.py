@@ -23,7 +23,7 @@ class OriginPolicy:
     """
 
     def __init__(self, origins: Sequence[str], hosts: Sequence[str]) -> None:
-        self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
+        self._origins = frozenset(origins_of(origins))
         self._hosts = frozenset(host.lower() for host in hosts if not host.startswith("*."))
         self._domains = tuple(host[1:].lower() for host in hosts if host.startswith("*."))
         self._checks_hosts = bool(hosts) and "*" not in hosts
@@ -60,6 +60,11 @@ class OriginPolicy:
             http.HTTPStatus.FORBIDDEN,
             f"A page of {origin[:_MAX_SHOWN]!r} had this request sent, and is not in GatewayConfig.cors_origins.",
         )
+
+
+def origins_of(given: Sequence[str]) -> list[str]:
+    """Returns origins as browsers send them."""
+    return [origin.rstrip("/").lower() for origin in given]
 
 
 def _name_of(host: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import http
 import itertools
@@ -19,7 +18,7 @@ from pytriton.gateway.json_tensors import Samples, encode, json_of, parse, sampl
 from pytriton.gateway.models import Model, Reply
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
-from pytriton.gateway.streams import EVENTS, send_stream
+from pytriton.gateway.streams import EVENTS, check_backlog, send_stream
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 _PART = 1 << 16  # bytes of a stream that are sent at a time, unless one response has more
@@ -52,7 +51,7 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
             raise RequestError(
                 http.HTTPStatus.UNPROCESSABLE_ENTITY, "A stream takes one sample: send several requests."
             )
-        await send_stream(request, send, streams, _parts(model, samples, request.id, streams))
+        await send_stream(request, send, streams, _parts(model, samples, request, streams))
         return
     if not samples.arrays:
         await send_json(send, [])
@@ -162,25 +161,26 @@ def _file(outputs: Mapping[str, Array], config: TritonModelConfig, request: Requ
     return None
 
 
-async def _parts(model: Model, samples: Samples, request_id: str, media_type: str) -> AsyncGenerator[bytes, None]:
+async def _parts(model: Model, samples: Samples, request: Request, media_type: str) -> AsyncGenerator[bytes, None]:
     frame = _event if media_type == EVENTS else _line
     has_begun = False
-    responses = model.stream(model.call(samples.arrays[0], request_id))
+    responses = model.stream(model.call(samples.arrays[0], request.id))
     try:
         async for replies in responses:
             has_begun = True
+            check_backlog(replies, request.budget.max_stream_backlog)
             part = b""
             for reply in replies:
                 part += await offload.run(offload.size_of(reply), _part, reply, model, samples.layout, frame)
                 if len(part) >= _PART:
                     yield part
                     part = b""
-                    await asyncio.sleep(0)  # a model may be faster than its client
             if part:
                 yield part
     except RequestError as error:
         if not has_begun:
             raise
+        request.stream_error = error
         yield frame(error.body(), "error")
     finally:
         await responses.aclose()

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pytriton.gateway.config import GatewayConfig
@@ -17,6 +18,8 @@ from pytriton.gateway.request import cancel
 _HEAD = b"HTTP/1.1 "
 _INTERIM = b"HTTP/1.1 1"  # 100 Continue, for which the client waits
 _LINGER_S = 5.0  # for the rest of a body that was refused
+_PART = 1 << 16  # bytes of a body that are passed on at a time
+_MAX_UNREAD = 1 << 18  # bytes of a body that the application does not ask for, as from a client without a key
 
 
 class ResponseTransport:
@@ -93,7 +96,7 @@ class LimitedProtocol(HttpToolsProtocol):
     _deadline: float | None = None  # of the arrival of a request; None while one is being served
     _in_head = True
     _has_begun = False
-    _received = 0  # bytes of a head that is not complete
+    _received = 0  # bytes since the last head or part of a body was complete
     _body: bytes | bytearray = b""  # which is not complete
     _keep_alive = True  # if the request is complete before the response begins
     _is_over = False  # what arrives from now on is dropped
@@ -134,11 +137,42 @@ class LimitedProtocol(HttpToolsProtocol):
         """Takes a part of a request."""
         if self._is_over:
             return
-        if self._in_head:
-            self._received += len(data)
-        super().data_received(data)
-        if not self._is_over and self._in_head and self._received > self.limits.max_header_size:
+        self._received += len(data)
+        try:
+            self._parse(memoryview(data))
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+        # There may be too much of a head, or of what follows the body of chunks.
+        if not self._is_over and self._received > self.limits.max_header_size:
             self._refuse(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+
+    def _parse(self, data: memoryview) -> None:
+        """Parses requests, and ignores that a client asks for another protocol, such as HTTP/2 or WebSocket.
+
+        The parser takes the body of such a request for the other protocol, or for the next request.
+        """
+        while data:
+            try:
+                self.parser.feed_data(data)
+                return
+            except httptools.HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+                head = self._head_without_upgrade()
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn does
+                self.parser.feed_data(head)
+
+    def _head_without_upgrade(self) -> bytes:
+        method = self.parser.get_method()
+        if method == b"CONNECT":
+            raise httptools.HttpParserError("This is no proxy.")
+        lines = [b"%s %s HTTP/%s" % (method, self.url, self.parser.get_http_version().encode())]
+        for name, value in self.headers:
+            if name == b"connection":
+                value = b"close" if b"close" in value.lower() else b"keep-alive"
+            if name != b"upgrade":
+                lines.append(b"%s: %s" % (name, value))
+        return b"\r\n".join([*lines, b"", b""])
 
     def send_400_response(self, msg: str) -> None:
         """Refuses what is no HTTP."""
@@ -156,7 +190,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Starts the application, unless the headers are too large."""
-        if self._is_over:
+        if self._is_over or self.parser.should_upgrade():  # see `_parse`
             return
         size = len(self.url)
         for name, value in self.headers:
@@ -172,7 +206,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._keep_alive, cycle.keep_alive = cycle.keep_alive, False
 
     def on_body(self, body: bytes) -> None:
-        """Keeps a part of a body until all of it has come, which saves copies, unless it is too large."""
+        """Collects small parts of a body, which saves copies, and passes them on."""
+        self._received = 0
         if self._is_over or self.cycle.response_complete:
             return
         if not self._body:
@@ -181,12 +216,15 @@ class LimitedProtocol(HttpToolsProtocol):
             self._body += body
         else:
             self._body = bytearray(self._body + body)
-        if len(self._body) > self.limits.max_body_size:
+        if len(self._body) > min(_PART, self.limits.max_body_size):
             self._pass_body_on()
+            if len(self.cycle.body) > _MAX_UNREAD:
+                self.flow.pause_reading()
+            self.cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """Ends a request."""
-        if self._is_over:
+        if self._is_over or self.parser.should_upgrade():
             return
         cycle = self.cycle
         self._pass_body_on()
@@ -215,10 +253,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def _pass_body_on(self) -> None:
         body, self._body = self._body, b""
         cycle = self.cycle
-        if body and not cycle.body and len(body) <= self.limits.max_body_size and not cycle.response_complete:
-            cycle.body = body  # type: ignore[assignment]  # of which uvicorn would make a copy
-        elif body:
-            super().on_body(body)  # type: ignore[arg-type]
+        if body and not cycle.response_complete:
+            cycle.body = cycle.body + body if cycle.body else body  # type: ignore[assignment]  # uvicorn would copy it
 
     def _look_at_clock(self) -> None:
         """Refuses a request that is late, and ends a connection whose client takes nothing of a response.

@@ -284,6 +284,9 @@ class RemoteClient:
             self._fetching = asyncio.get_running_loop().create_task(self._refresh())
         return config
 
+    async def refresh(self) -> None:
+        """Does nothing: see `model_config`."""
+
     def call(self, arrays: Mapping[str, Array]) -> InferenceCall:
         """Returns a request with inputs that have been checked."""
         return InferenceCall(self._name, arrays)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from functools import cached_property
 from typing import Any
 
+from pytriton.gateway.body_budget import SMALL, BodyBudget
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.offload import run
 
@@ -37,6 +38,7 @@ class Request:
         scope: Of ASGI.
         receive: Of ASGI.
         max_body_size: Bytes that the body may have.
+        budget: What all bodies together may have.
     """
 
     def __init__(
@@ -44,16 +46,25 @@ class Request:
         scope: Scope,
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         max_body_size: int,
+        budget: BodyBudget,
     ) -> None:
         self._receive = receive
+        self.budget = budget
+        """What all bodies together may have."""
         self._max_body_size = max_body_size
+        self._held = 0  # bytes of the budget
         self._scope = scope
         scope[_TASK] = asyncio.current_task()
         self.id = ""
         """The request's name in logs and in the model."""
         self.model = ""
         """The model that it is for, once that is known to exist."""
-        self.method: str = scope["method"]
+        self.stream_error: RequestError | None = None
+        """What ended a stream whose response had begun."""
+        self.key_name = ""
+        """The name of the API key that it has."""
+        method: str = scope["method"]
+        self.method = "GET" if method == "HEAD" else method  # the server leaves the body out
         """``GET``, ``POST`` and so on."""
         prefix: str = scope.get("root_path", "").rstrip("/")
         self.prefix = prefix
@@ -114,7 +125,9 @@ class Request:
         body = await self._raw_body()
         if encoding == "identity":
             return body
-        return await run(len(body) * _MAX_RATIO, self._decompressed, body, _WINDOW_BITS[encoding])
+        data = await run(len(body) * _MAX_RATIO, self._decompressed, body, _WINDOW_BITS[encoding])
+        self._hold(len(data))
+        return data
 
     def _decompressed(self, body: bytes, window_bits: int) -> bytes:
         decompressor = zlib.decompressobj(window_bits)
@@ -130,24 +143,41 @@ class Request:
 
     async def _raw_body(self) -> bytes:
         length = self.header("content-length")
-        if length.isdecimal() and int(length[:18]) > self._max_body_size:
-            raise self._too_large()
-        message = await self._next()
-        body: bytes = message.get("body", b"")
-        if message.get("more_body"):
-            parts, size = [body], len(body)
-            while message.get("more_body"):
-                message = await self._next()
-                part: bytes = message.get("body", b"")
-                size += len(part)
-                if size > self._max_body_size:
-                    raise self._too_large()
-                if part:
-                    parts.append(part)
-            body = b"".join(parts)
-        if len(body) > self._max_body_size:
-            raise self._too_large()
-        return body
+        if length.isdecimal():
+            size = int(length[:18])
+            if size > self._max_body_size:
+                raise self._too_large()
+            if size > SMALL:
+                self.budget.check(size)
+        parts: list[bytes] = []
+        size, more = 0, True
+        while more:
+            message = await self._next()
+            part: bytes = message.get("body", b"")
+            more = message.get("more_body", False)
+            size += len(part)
+            if size > self._max_body_size:
+                raise self._too_large()
+            self._hold(size)
+            if part or not parts:
+                parts.append(part)
+        return parts[0] if len(parts) == 1 else await run(size, b"".join, parts)
+
+    def _hold(self, size: int) -> None:
+        """Has as many bytes of the body count as have arrived."""
+        if size > SMALL and size > self._held:
+            self.budget.check(size, self._held)
+            self.hold(size - self._held)
+
+    def hold(self, size: int) -> None:
+        """Has bytes count as in memory until the end of the request."""
+        self._held += size
+        self.budget.used += size
+
+    def end(self) -> None:
+        """Ends the request: nothing of it is in memory any more."""
+        self.budget.used -= self._held
+        self._held = 0
 
     async def wait_for_disconnect(self) -> None:
         """Waits until the client leaves; only after `body`."""

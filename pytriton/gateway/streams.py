@@ -1,11 +1,16 @@
-"""Sends streams as their parts come, and cancels them when the client leaves."""
+"""Sends streams as their parts come, and cancels them when the client leaves or is too slow."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator
+import collections
+import http
+from collections.abc import AsyncGenerator, Sequence
 
+from pytriton.gateway.body_budget import SMALL
+from pytriton.gateway.errors import RequestError
+from pytriton.gateway.models import Reply
+from pytriton.gateway.offload import size_of
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_part, start_stream
 
@@ -16,32 +21,119 @@ EVENTS = "text/event-stream"
 async def send_stream(request: Request, send: Send, media_type: str, parts: AsyncGenerator[bytes, None]) -> None:
     """Sends the parts of a response.
 
+    A model cannot be told to wait. So its responses are read as they come, and the request is cancelled if too many of
+    them wait for the client.
+
     Args:
         request: The request, whose body has been read.
         send: Of ASGI.
         media_type: The response's type.
-        parts: Its parts. An error before the first one becomes a response with a status of its own.
+        parts: Its parts. An error before the first one becomes a response with a status of its own. If the client is
+            too slow, a `RequestError` is thrown into it, and what it yields from then on is the end of the stream.
 
     Raises:
         RequestError: The stream failed before it began.
     """
     first = await anext(parts, b"")
     await start_stream(send, media_type)
-    sending = asyncio.ensure_future(_send_all(first, parts, send))
+    backlog = _Backlog(request)
+    reading = asyncio.ensure_future(_read_all(first, parts, backlog))
+    sending = asyncio.ensure_future(_send_all(backlog, reading, send))
     leaving = asyncio.ensure_future(request.wait_for_disconnect())
     try:
         await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (sending, leaving):
+        for task in (reading, sending, leaving):
             task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await sending
+        await asyncio.gather(reading, sending, return_exceptions=True)
         await parts.aclose()
+    if not sending.cancelled():
+        sending.result()
 
 
-async def _send_all(first: bytes, parts: AsyncGenerator[bytes, None], send: Send) -> None:
-    if first:
-        await send_part(send, first)
-    async for part in parts:
+def check_backlog(replies: Sequence[Reply], limit: int) -> None:
+    """Checks how much of a stream has come while what came before it was made ready to be sent.
+
+    Raises:
+        RequestError: It is more than may wait.
+    """
+    if len(replies) > 1 and sum(map(size_of, replies)) > limit:
+        raise _too_fast()
+
+
+class _Backlog:
+    """The parts of a stream that wait for its client.
+
+    Args:
+        request: The request, whose limits hold.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._parts: collections.deque[bytes] = collections.deque()
+        self._size = 0
+        self._ended = False
+        self._changed = asyncio.Event()
+
+    def add(self, part: bytes) -> bool:
+        """Adds a part, and returns whether another one waits already."""
+        self._parts.append(part)
+        self._size += len(part)
+        self._request.hold(len(part))
+        self._changed.set()
+        return len(self._parts) > 1
+
+    def end(self) -> None:
+        """Says that no part follows."""
+        self._ended = True
+        self._changed.set()
+
+    async def take(self) -> bytes | None:
+        """Waits for the next part; None at the end."""
+        while not self._parts:
+            if self._ended:
+                return None
+            self._changed.clear()
+            await self._changed.wait()
+        part = self._parts.popleft()
+        self._size -= len(part)
+        self._request.hold(-len(part))
+        return part
+
+    def is_full(self) -> bool:
+        """Returns whether too much waits. One part alone never does."""
+        if len(self._parts) <= 1:
+            return False
+        return self._size > self._request.budget.max_stream_backlog or (
+            self._size > SMALL and self._request.budget.is_exhausted
+        )
+
+
+async def _read_all(part: bytes, parts: AsyncGenerator[bytes, None], backlog: _Backlog) -> None:
+    is_cut = False
+    try:
+        while part:
+            if backlog.add(part):
+                await asyncio.sleep(0)  # a model may be faster than its client
+            if not is_cut and backlog.is_full():
+                is_cut = True
+                part = await parts.athrow(_too_fast())
+            else:
+                part = await anext(parts, b"")
+    finally:
+        backlog.end()
+
+
+async def _send_all(backlog: _Backlog, reading: asyncio.Future[None], send: Send) -> None:
+    while (part := await backlog.take()) is not None:
         await send_part(send, part)
+    await reading  # whose exception ends the response
     await send_part(send, b"", more=False)
+
+
+def _too_fast() -> RequestError:
+    return RequestError(
+        http.HTTPStatus.INSUFFICIENT_STORAGE,
+        "The model sends the stream faster than the client takes it, and more waits than may "
+        "(GatewayConfig.max_stream_backlog): the request has been cancelled.",
+    )

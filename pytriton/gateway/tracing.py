@@ -36,7 +36,8 @@ class TracedApplication:
             self._is_decided = True
             self._app = _traced(self._app)
         if not self._continue_traces:
-            scope = {**scope, "headers": [each for each in scope["headers"] if each[0].lower() not in _CONTEXT]}
+            # Not in a copy: the protocol finds there whom to cancel when the client leaves.
+            scope["headers"] = [each for each in scope["headers"] if each[0].lower() not in _CONTEXT]
         await self._app(scope, receive, send)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import codecs
+import functools
 import http
 import time
 import uuid
@@ -32,6 +33,7 @@ from pytriton.gateway.openai.messages import (
     GenerationRequest,
 )
 from pytriton.gateway.openai.models import OpenAIChat, OpenAICompletion, OpenAIEmbeddings, OpenAIModel
+from pytriton.gateway.openai.shapes import ChatShape, CompletionShape
 from pytriton.gateway.openai.stop import StopSequences
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
@@ -92,10 +94,9 @@ class OpenAIEndpoints:
         asked, fields = await offload.run(len(body), _parsed, body, ChatRequest)
         declared, model = await self._find(asked.model, OpenAIChat, request, key)
         self._check_generation(asked, 1)
-        prompt = await offload.run(len(body), _prompt, declared, asked.messages)
-        inputs = {declared.messages if declared.template is None else declared.prompt: prompt}
-        sample = _sample(model.config, fields, inputs)
-        await self._generate(asked, declared, declared.output, model, [(prompt, sample)], request, send, _ChatShape())
+        run = functools.partial(offload.run, len(body)) if declared.template is None else offload.run_in_thread
+        read = await run(_read_chat, declared, model.config, asked, fields)
+        await self._generate(asked, declared, declared.output, model, [read], request, send, ChatShape())
 
     async def _completions(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         asked, fields = await offload.run(len(body), _parsed, body, CompletionRequest)
@@ -103,8 +104,10 @@ class OpenAIEndpoints:
         prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
         self._check_count(len(prompts), "prompt")
         self._check_generation(asked, len(prompts))
-        samples = [(prompt, _sample(model.config, fields, {declared.prompt: prompt})) for prompt in prompts]
-        await self._generate(asked, declared, declared.output, model, samples, request, send, _CompletionShape())
+        inputs = [{declared.prompt: prompt} for prompt in prompts]
+        samples = await offload.run(len(body), _read, model.config, fields, inputs)
+        read = list(zip(prompts, samples, strict=True))
+        await self._generate(asked, declared, declared.output, model, read, request, send, CompletionShape())
 
     async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         asked, fields = await offload.run(len(body), _parsed, body, EmbeddingsRequest)
@@ -115,11 +118,13 @@ class OpenAIEndpoints:
             raise _bad(
                 f"encoding_format is {asked.encoding_format[:20]!r}: use 'float' or 'base64'.", "encoding_format"
             )
-        samples = [_sample(model.config, fields, {declared.input: text}) for text in texts]
+        inputs = [{declared.input: text} for text in texts]
+        samples = await offload.run(len(body), _read, model.config, fields, inputs)
         calls = (await offload.run(len(body), samples_of, model.config, samples, self._max_samples)).arrays
         replies = await send_several([model.call(arrays, request.id) for arrays in calls], model.infer)
+        tokens = await _counted(declared, texts)
         size = len(body) + sum(map(offload.size_of, replies))
-        response = await offload.run(size, _embedded, replies, declared, asked, texts, model.config.batching)
+        response = await offload.run(size, _embedded, replies, declared, asked, tokens, model.config.batching)
         await send_bytes(send, response, "application/json")
 
     async def _generate(
@@ -131,7 +136,7 @@ class OpenAIEndpoints:
         samples: list[tuple[str, dict[str, Any]]],
         request: Request,
         send: Send,
-        shape: _ChatShape | _CompletionShape,
+        shape: ChatShape | CompletionShape,
     ) -> None:
         size = sum(len(prompt) for prompt, _ in samples)
         inputs = await offload.run(size, _arrays, model.config, [sample for _, sample in samples])
@@ -146,11 +151,13 @@ class OpenAIEndpoints:
         }
         if asked.stream:
             wants_usage = bool((asked.stream_options or {}).get("include_usage"))
-            await send_stream(request, send, EVENTS, _events(texts, shape, head, usage if wants_usage else None))
+            await send_stream(
+                request, send, EVENTS, _events(texts, shape, head, usage if wants_usage else None, request)
+            )
             return
         generated = await send_several(texts, _Text.whole)
         choices = [shape.choice(index, text, texts[index].reason) for index, text in enumerate(generated)]
-        await send_json(send, head | {"object": shape.whole, "choices": choices} | usage.of(generated))
+        await send_json(send, head | {"object": shape.whole, "choices": choices} | await usage.of(generated))
 
     async def _find(
         self, name: str, kind: type[_ModelT], request: Request, key: ApiKey | None
@@ -231,60 +238,33 @@ async def _each(stream: AsyncGenerator[Sequence[Reply], None]) -> AsyncIterator[
             yield reply
 
 
-class _ChatShape:
-    """How chat completions look."""
-
-    prefix, whole, chunk = "chatcmpl-", "chat.completion", "chat.completion.chunk"
-
-    def choice(self, index: int, text: str, reason: str) -> dict[str, Any]:
-        message = {"role": "assistant", "content": text}
-        return {"index": index, "message": message, "finish_reason": reason, "logprobs": None}
-
-    def first(self, index: int) -> dict[str, Any] | None:
-        return {"index": index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
-
-    def piece(self, index: int, text: str) -> dict[str, Any]:
-        return {"index": index, "delta": {"content": text}, "finish_reason": None}
-
-    def last(self, index: int, reason: str) -> dict[str, Any]:
-        return {"index": index, "delta": {}, "finish_reason": reason}
-
-
-class _CompletionShape:
-    """How completions look."""
-
-    prefix, whole, chunk = "cmpl-", "text_completion", "text_completion"
-
-    def choice(self, index: int, text: str, reason: str | None) -> dict[str, Any]:
-        return {"index": index, "text": text, "finish_reason": reason, "logprobs": None}
-
-    def first(self, index: int) -> dict[str, Any] | None:
-        return None
-
-    def piece(self, index: int, text: str) -> dict[str, Any]:
-        return self.choice(index, text, None)
-
-    def last(self, index: int, reason: str) -> dict[str, Any]:
-        return self.choice(index, "", reason)
-
-
 class _Usage:
     """Counts tokens, if the model can."""
 
     def __init__(self, declared: OpenAIModel, prompts: Sequence[str]) -> None:
-        self._count = declared.count_tokens
+        self._declared = declared
         self._prompts = prompts
 
-    def of(self, texts: Sequence[str]) -> dict[str, Any]:
-        if self._count is None:
+    async def of(self, texts: Sequence[str]) -> dict[str, Any]:
+        prompt, completion = await _counted(self._declared, self._prompts), await _counted(self._declared, texts)
+        if prompt is None or completion is None:
             return {}
-        prompt, completion = sum(map(self._count, self._prompts)), sum(map(self._count, texts))
         counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
         return {"usage": counts}
 
 
+async def _counted(declared: OpenAIModel, texts: Sequence[str]) -> int | None:
+    """Counts the tokens of texts, if the model can: in a thread, since it is a function of the user."""
+    count = declared.count_tokens
+    return None if count is None else await offload.run_in_thread(lambda: sum(map(count, texts)))
+
+
 async def _events(
-    texts: Sequence[_Text], shape: _ChatShape | _CompletionShape, head: Mapping[str, Any], usage: _Usage | None
+    texts: Sequence[_Text],
+    shape: ChatShape | CompletionShape,
+    head: Mapping[str, Any],
+    usage: _Usage | None,
+    request: Request,
 ) -> AsyncGenerator[bytes, None]:
     """Yields the events of all texts, as their pieces come."""
 
@@ -312,10 +292,7 @@ async def _events(
         while left:
             index, piece = await pieces.get()
             if isinstance(piece, RequestError):
-                if not begun:
-                    raise piece
-                yield b"data: %s\n\n" % encode(error_body(piece))
-                return
+                raise piece
             if index not in begun and (first := shape.first(index)) is not None:
                 yield event([first])
             begun.add(index)
@@ -323,11 +300,17 @@ async def _events(
                 left -= 1
                 yield event([shape.last(index, texts[index].reason)])
             else:
-                generated[index].append(piece)
+                if usage is not None:
+                    generated[index].append(piece)
                 yield event([shape.piece(index, piece)])
         if usage is not None:
-            yield event([], usage.of(["".join(text) for text in generated]))
+            yield event([], await usage.of(["".join(text) for text in generated]))
         yield _DONE
+    except RequestError as error:  # of the model, or thrown in
+        if not begun:
+            raise
+        request.stream_error = error
+        yield b"data: %s\n\n" % encode(error_body(error))
     finally:
         for task in tasks:
             task.cancel()
@@ -363,6 +346,28 @@ def _sample(config: TritonModelConfig, fields: Mapping[str, Any], inputs: Mappin
     return sample | dict(inputs)
 
 
+def _read(
+    config: TritonModelConfig, fields: dict[str, Any], inputs: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Returns the model's inputs for each of several texts, and frees the fields.
+
+    They may take many times the memory of the body, which the response need not wait for, nor the event loop.
+    """
+    samples = [_sample(config, fields, each) for each in inputs]
+    fields.clear()
+    return samples
+
+
+def _read_chat(
+    declared: OpenAIChat, config: TritonModelConfig, asked: ChatRequest, fields: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Returns the prompt of a chat, and the model's inputs; frees all else."""
+    prompt = _prompt(declared, asked.messages)
+    asked.messages = []
+    [sample] = _read(config, fields, [{declared.messages if declared.template is None else declared.prompt: prompt}])
+    return prompt, sample
+
+
 def _prompt(declared: OpenAIChat, messages: list[dict[str, Any]]) -> str:
     if declared.template is None:
         return encode(messages).decode()
@@ -379,7 +384,7 @@ def _arrays(config: TritonModelConfig, samples: list[dict[str, Any]]) -> list[di
 
 
 def _embedded(
-    replies: list[Reply], declared: OpenAIEmbeddings, asked: EmbeddingsRequest, texts: list[str], batching: bool
+    replies: list[Reply], declared: OpenAIEmbeddings, asked: EmbeddingsRequest, tokens: int | None, batching: bool
 ) -> bytes:
     try:
         vectors = [
@@ -398,8 +403,7 @@ def _embedded(
         for index, vector in enumerate(vectors)
     ]
     response: dict[str, Any] = {"object": "list", "data": data, "model": asked.model}
-    if declared.count_tokens is not None:
-        tokens = sum(map(declared.count_tokens, texts))
+    if tokens is not None:
         response["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
     return encode(response)
 

@@ -23,7 +23,8 @@ class OpenAIModel:
     Attributes:
         model: The name that the model is bound to.
         name: The name by which clients of OpenAI's API know it; the same by default.
-        count_tokens: Counts the tokens of a text, for ``usage``; without it, responses have no ``usage``.
+        count_tokens: Counts the tokens of a text, for ``usage``; without it, responses have no ``usage``. It is called
+            in threads, up to two at a time.
     """
 
     model: str
@@ -51,7 +52,8 @@ class OpenAIChat(OpenAIModel):
     Attributes:
         output: The output with the text: BYTES of shape ``(1,)``.
         messages: The input that gets the messages as JSON, if there is no ``template``.
-        template: Makes the prompt of the messages, such as a tokenizer's ``apply_chat_template``.
+        template: Makes the prompt of the messages, such as a tokenizer's ``apply_chat_template``. It is called in
+            threads, up to two at a time.
         prompt: The input that gets the prompt, if there is a ``template``.
 
     Examples:

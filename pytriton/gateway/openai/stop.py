@@ -44,7 +44,9 @@ class StopSequences:
 
 def _overlap(text: str, sequence: str) -> int:
     """Returns how many characters at the end of the text begin the sequence."""
-    for size in range(min(len(text), len(sequence) - 1), 0, -1):
-        if text.endswith(sequence[:size]):
-            return size
+    start = max(0, len(text) - len(sequence) + 1)
+    while (start := text.find(sequence[0], start)) >= 0:
+        if sequence.startswith(text[start:]):
+            return len(text) - start
+        start += 1
     return 0

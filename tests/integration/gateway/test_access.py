@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 
 import pytest
 import serving
@@ -59,6 +60,29 @@ def test_a_rate(served, path):
         refused = gateway.post("Double", SAMPLE, **bearer(key))
         assert refused.status == 429
         assert 90 <= int(refused.headers["retry-after"]) <= 100
+
+
+def test_a_rate_counts_what_runs_no_model(served, path):
+    key = create_key(path, "alice", rate=0.01)
+    with gateway_of(served, api_keys=path) as gateway:
+        assert gateway.get("/status", **bearer(key)).status == 200
+        for url in ("/status", "/openapi.json", "/v1/models", "/v1/models/Nobody", "/v2/models/Double/stats"):
+            assert gateway.get(url, **bearer(key)).status == 429
+        assert gateway.get("/health/ready").status == 200
+
+
+def test_the_access_log_names_the_key(served, path, caplog):
+    caplog.set_level(logging.INFO, "pytriton.gateway.access")
+    key = create_key(path, "alice")
+    with gateway_of(served, api_keys=path, access_log=True) as gateway:
+        assert gateway.post("Double", SAMPLE, **bearer(key)).status == 200
+        assert gateway.post("Double", SAMPLE, **bearer("wrong")).status == 401
+    known, unknown = (record for record in caplog.records if record.name == "pytriton.gateway.access")
+    assert known.api_key == "alice"
+    assert known.getMessage().startswith("POST '/v1/models/Double' from 127.0.0.1 with key 'alice': status 200 after ")
+    assert unknown.getMessage().startswith("POST '/v1/models/Double' from 127.0.0.1: status 401 after ")
+    assert not hasattr(unknown, "api_key")
+    assert key not in caplog.text
 
 
 def test_a_number_of_requests_in_flight(served, path):

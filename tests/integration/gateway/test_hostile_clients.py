@@ -127,3 +127,34 @@ def test_a_client_that_leaves_before_the_response_to_its_first_request(gateway):
     with connected(gateway, first + request("/health/live", method="GET")):
         assert gateways.lingering.wait(LIMIT_S)
     assert gateways.cancelled.wait(LIMIT_S)
+
+
+@pytest.mark.parametrize("begin", [b"0\r\nx: ", b"0\r\nx: y\r\n", b"1;"], ids=["trailer", "trailers", "extension"])
+def test_what_follows_a_body_of_chunks_is_limited(gateway, begin):
+    head = b"POST /v1/models/Double HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n"
+    more = b"x: y\r\n" * 10_000 if begin.endswith(b"\r\n") else b"y" * 60_000
+    with connected(gateway, head + begin) as connection, pytest.raises(ConnectionError):
+        for _ in range(1000):
+            connection.sendall(more)
+
+
+@pytest.mark.parametrize("protocol", ["h2c", "websocket", "something"])
+def test_the_body_of_a_client_that_asks_for_another_protocol_is_no_request(gateway, protocol):
+    hidden = request("/v1/models/Nobody", method="GET")
+    head = f"connection: Upgrade, HTTP2-Settings\r\nupgrade: {protocol}\r\n"
+    for body, status in ((b'{"x": [1]}', b"200"), (hidden, b"400")):
+        sent = request("/v1/models/Double", body, head)
+        with connected(gateway, sent[: -len(body)]) as connection:
+            connection.sendall(sent[-len(body) :])
+            connection.sendall(request("/health/live", method="GET", head="connection: close\r\n"))
+            first, second = received(connection).split(b"HTTP/1.1 ")[1:]
+        assert first.startswith(status)
+        assert second.startswith(b"200")
+        assert second.endswith(b'{"live":true}')
+
+
+def test_what_is_no_http_does_not_fill_the_log(gateway, caplog):
+    for data in (b"\x16\x03\x01\x02\x00\r\n\r\n", b"CONNECT a:443 HTTP/1.1\r\nhost: a\r\n\r\n"):
+        with connected(gateway, data) as connection:
+            assert received(connection).startswith(b"HTTP/1.1 400 ")
+    assert caplog.records == []

@@ -28,6 +28,7 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.gateway import Gateway, GatewayConfig, OpenAIChat, OpenAICompletion, OpenAIEmbeddings
 from pytriton.gateway.server import GatewayServer
 from pytriton.model_config import ModelConfig
+from pytriton.server_report import ServerReport
 from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy
 
 
@@ -101,6 +102,26 @@ def test_many_requests_at_a_time_are_refused(served):
         connection.getresponse().readline()
         refused = gateway.post("Double", {"x": [1]})
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+
+
+def test_requests_that_are_refused_count_in_the_figures_of_the_model(served):
+    with gateway_of(served, max_requests=1) as gateway, contextlib.closing(gateway.connection()) as connection:
+        assert gateway.post("Double", {"x": [1]}).status == 200
+        connection.request("POST", "/v1/models/Wait", b'{"x": [1]}')
+        connection.getresponse().readline()
+        assert gateway.post("Double", {"x": [1]}).status == 503
+        assert gateway.get("/status").status == 503
+        connection.close()
+        serving.wait_until(lambda: gateway.get("/status").status == 200)
+        [double] = [model for model in gateway.get("/status").json()["models"] if model["name"] == "Double"]
+        assert (double["requests"], double["failed"]) == (2, 1)
+
+
+def test_heads_of_responses(gateway):
+    for path in ("/health/live", "/health/ready", "/", "/v1/models", "/v1/models/Double"):
+        response = gateway.send("HEAD", path)
+        assert (response.status, response.body) == (200, b"")
+        assert int(response.headers["content-length"]) == len(gateway.get(path).body)
 
 
 def test_time_is_limited(served):
@@ -210,8 +231,9 @@ def test_no_access_log_by_default(served, caplog):
     assert not [record for record in caplog.records if record.name == "pytriton.gateway.access"]
 
 
-def test_cors(served):
-    with gateway_of(served, cors_origins=("https://example.com",)) as gateway:
+@pytest.mark.parametrize("origin", ["https://example.com", "https://Example.com/"])
+def test_cors(served, origin):
+    with gateway_of(served, cors_origins=(origin,)) as gateway:
         allowed = gateway.post("Double", {"x": [1]}, origin="https://example.com").headers
         assert allowed["access-control-allow-origin"] == "https://example.com"
         assert (
@@ -230,6 +252,28 @@ def test_readiness(served):
     app.drain()
     assert client.get("/health/ready").status == 503
     server.stop(5)
+
+
+def test_a_server_that_hangs_does_not_hold_up_the_gateway(served, monkeypatch):
+    entered, released = threading.Event(), threading.Event()
+    configuration = ServerReport.configuration
+
+    def hang(*args):
+        entered.set()
+        released.wait(LIMIT_S)
+        return configuration(*args)
+
+    with gateway_of(served) as gateway:
+        assert gateway.post("Double", {"x": [1]}).status == 200
+        served.bind(
+            "New", gateways.double, gateways.NUMBERS, gateways.DOUBLED
+        )  # since when all models are looked up anew
+        monkeypatch.setattr(ServerReport, "configuration", hang)
+        asking = serving.Background(lambda: gateway.post("Double", {"x": [1]}))
+        assert entered.wait(LIMIT_S)
+        assert gateway.get("/health/live").status == 200
+        released.set()
+        assert asking.finish().result.status == 200
 
 
 def test_requests_are_served_while_a_gateway_drains(served):

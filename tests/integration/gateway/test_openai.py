@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
+import threading
 
 import numpy as np
 import openai
 import pytest
-from gateways import gateway_of
+import serving
+from gateways import LIMIT_S, gateway_of
 
 from pytriton.decorators import batch
 from pytriton.gateway import OpenAIChat, OpenAICompletion, OpenAIEmbeddings, create_key
@@ -148,6 +151,40 @@ def test_a_template_makes_the_prompt(client):
         client.chat.completions.create(model="shout", messages=[{"role": "user"}])
 
 
+def test_functions_of_the_user_that_are_slow_hold_up_nobody_else(served, text_gateway):
+    entered, released = threading.Event(), threading.Event()
+
+    def slow(given):
+        entered.set()
+        released.wait(LIMIT_S)
+        return 1
+
+    def slow_template(messages):
+        slow(messages)
+        return "a"
+
+    declared = (
+        OpenAIChat("Upper", name="templated", template=slow_template),
+        OpenAIChat("Upper", name="counted", template=last_message, count_tokens=slow),
+        OpenAIEmbeddings("Embed", count_tokens=slow),
+    )
+    chat = {"messages": HELLO, "stream_options": {"include_usage": True}}
+    with gateway_of(served, openai=declared) as gateway:
+        for path, body in (
+            ("/v1/chat/completions", chat | {"model": "templated"}),
+            ("/v1/chat/completions", chat | {"model": "counted"}),
+            ("/v1/chat/completions", chat | {"model": "counted", "stream": True}),
+            ("/v1/embeddings", {"model": "Embed", "input": "a"}),
+        ):
+            entered.clear()
+            released.clear()
+            asking = serving.Background(functools.partial(gateway.send, "POST", path, json.dumps(body).encode()))
+            assert entered.wait(LIMIT_S)
+            assert gateway.get("/health/live").status == 200
+            released.set()
+            assert asking.finish().result.status == 200
+
+
 def test_completions(client):
     response = client.completions.create(model="Upper", prompt=["a b", "c"])
     assert [choice.text for choice in response.choices] == ["A B", "C"]
@@ -174,6 +211,14 @@ def test_models(client):
     assert {"Parrot", "shout", "Upper", "vectors", "Double"} <= names
     assert "Embed" not in names
     assert client.models.retrieve("vectors").id == "vectors"
+
+
+def test_a_name_with_slashes(served, text_gateway):
+    with gateway_of(served, openai=[OpenAIChat("Parrot", name="org/birds/parrot")]) as gateway:
+        with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client:
+            assert client.models.retrieve("org/birds/parrot").id == "org/birds/parrot"
+            assert client.chat.completions.create(model="org/birds/parrot", messages=HELLO).choices
+        assert gateway.get("/v1/models/org/birds").status == 404
 
 
 def test_errors(client):

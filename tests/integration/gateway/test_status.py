@@ -41,6 +41,13 @@ def test_errors(fresh):
     assert "no such luck" in found["errors"][1]["message"]
 
 
+def test_errors_within_streams(fresh):
+    assert fresh.post("Count", {"n": 101}).status == 200
+    found = of_model(fresh, "Count")
+    assert (found["requests"], found["failed"], found["errors"][0]["status"]) == (1, 1, 500)
+    assert "that is a hundred" in found["errors"][0]["message"]
+
+
 def test_names_that_no_model_has_are_not_kept(fresh):
     fresh.post("Nobody", {})
     assert "Nobody" not in fresh.get("/status").body.decode()

@@ -7,6 +7,7 @@ import contextlib
 import json
 
 import gateways
+import pytest
 from gateways import EVENTS, LIMIT_S, events_of, gateway_of
 
 
@@ -56,10 +57,12 @@ def test_a_client_that_leaves_cancels_the_request(served):
         assert gateways.cancelled.wait(LIMIT_S)
 
 
-def test_a_client_that_leaves_before_the_response_cancels_the_request(served, caplog):
+@pytest.mark.parametrize("continue_traces", [True, False])
+def test_a_client_that_leaves_before_the_response_cancels_the_request(served, caplog, continue_traces):
     gateways.cancelled.clear()
     gateways.lingering.clear()
-    with gateway_of(served) as gateway, contextlib.closing(gateway.connection()) as connection:
+    settings = {"continue_traces": continue_traces}
+    with gateway_of(served, **settings) as gateway, contextlib.closing(gateway.connection()) as connection:
         connection.request("POST", "/v1/models/Linger", b'{"x": [1]}')
         assert gateways.lingering.wait(LIMIT_S)
         connection.close()

@@ -144,3 +144,37 @@ def test_a_body_that_is_too_large_is_not_kept() -> None:
 def test_a_connection_without_requests_is_closed(path: str) -> None:
     request = post(path, b"x" * 40)
     assert len(asyncio.run(exchanged(request[:-20], request[-20:], keep_alive_s=1))) == 1
+
+
+def test_a_body_that_the_application_does_not_ask_for_is_not_kept() -> None:
+    asked, connections = asyncio.Event(), []
+
+    async def respond_with_size(scope: Any, receive: Any, send: Any) -> None:
+        await asked.wait()
+        size, more = 0, True
+        while more:
+            message = await receive()
+            size, more = size + len(message["body"]), message["more_body"]
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"8")]})
+        await send({"type": "http.response.body", "body": b"%8d" % size})
+
+    config = uvicorn.Config(respond_with_size, ws="none", log_config=None, lifespan="off")
+    protocol = protocol_of(GatewayConfig())
+
+    def connect() -> Any:
+        connections.append(protocol(config, ServerState(), {}))
+        return connections[-1]
+
+    async def main() -> None:
+        server = await asyncio.get_running_loop().create_server(connect, "127.0.0.1", 0)
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(post("/", b"x" * 10_000_000))
+            while not (connections and connections[0].flow.read_paused):
+                await asyncio.sleep(0)
+            assert len(connections[0].cycle.body) < 1 << 20
+            asked.set()
+            assert (await reader.readuntil(b"10000000")).startswith(b"HTTP/1.1 200")
+            writer.close()
+
+    asyncio.run(asyncio.wait_for(main(), 20))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,3 +37,24 @@ def test_nothing_is_held_back_in_vain():
     assert stop.add("text") == "text"
     assert stop.add(" E") == " "
     assert stop.add("nd") == "End"
+
+
+def test_long_sequences_make_no_more_work_than_short_ones():
+    assert lines_run("a" * 1000) == lines_run("ab")
+
+
+def lines_run(sequence):
+    """Returns how many lines of Python a piece of text takes."""
+    stop, lines = StopSequences([sequence]), 0
+
+    def count(*_):
+        nonlocal lines
+        lines += 1
+        return count
+
+    sys.settrace(count)
+    try:
+        stop.add("x" * 2000)
+    finally:
+        sys.settrace(None)
+    return lines

@@ -1,0 +1,32 @@
+"""What clients get to see of errors."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytriton.client.core import failures
+from pytriton.gateway.errors import translated
+
+URL = "grpc://internal-7.example:8001"
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (failures.timed_out(URL, 3), "The server did not respond within 3 s."),
+        (failures.stream_failure(URL, "model 'M': see http://a"), "The server answered: model 'M': see http://a."),
+        (failures.unreachable(URL, "failed to connect to ipv4:10.1.2.3:8001"), "No server can be reached."),
+        (
+            failures.lost(URL, "Socket closed, peer ipv4:10.1.2.3:8001"),
+            "The connection to the server broke before the response was complete.",
+        ),
+        (failures.malformed(URL, "<html>"), "The server does not respond like Triton."),
+    ],
+)
+def test_the_addresses_of_servers_stay_inside(error, shown):
+    assert translated(error).message == shown
+
+
+def test_the_log_has_the_address_of_a_server_that_is_down(caplog):
+    translated(failures.unreachable(URL, "connection refused"))
+    assert URL in caplog.text
