@@ -76,7 +76,7 @@ class SampleCodec:
                 if not fits(array.shape, field.shape):
                     return None
                 arrays[field.name] = array[np.newaxis] if self.config.batching else array
-        except (ValueError, OverflowError, RecursionError):
+        except (msgspec.DecodeError, ValueError, OverflowError, RecursionError):  # the first is a ValueError since 0.21
             return None
         return arrays
 

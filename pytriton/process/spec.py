@@ -36,4 +36,8 @@ class ProcessSpec(FactorySpec):
         """
         payload = payload_of(instance, spec, number, "process")
         environment = {**os.environ, **instance.env}
-        return cls(spec, number, payload, tuple(sys.path), environment, Path.cwd())
+        try:
+            folder = Path.cwd()
+        except FileNotFoundError:
+            folder = Path("/")
+        return cls(spec, number, payload, tuple(sys.path), environment, folder)

@@ -89,10 +89,14 @@ def environment_variables(
     """
     variables = {**telemetry_environment(), **json_logs.environment(), **os.environ}
     own_libraries = variables.get("LD_LIBRARY_PATH", "")
-    variables["LD_LIBRARY_PATH"] = ":".join(filter(None, [str(files.libraries), own_libraries]))
+    library_path = [str(files.libraries), own_libraries]
     libzmq = _libzmq_path()
     if libzmq is not None:
         variables["PYTRITON_LIBZMQ"] = libzmq
+        folder_of_libzmq = pathlib.Path(libzmq).parent
+        if folder_of_libzmq.name == "pyzmq.libs":  # where it does not look for its own libraries before pyzmq 26.2
+            library_path.append(str(folder_of_libzmq))
+    variables["LD_LIBRARY_PATH"] = ":".join(filter(None, library_path))
     limit = default_memory_limit() if config.memory_limit is None else config.memory_limit
     variables["PYTRITON_MEMORY_LIMIT"] = str(limit)
     if config.log_file is None:

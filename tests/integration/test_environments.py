@@ -157,6 +157,16 @@ def test_as_the_first_process_of_a_namespace_it_serves(environment):
     environment.serves(namespaces("--pid", "--fork", "--mount-proc"))
 
 
+def test_in_a_working_folder_that_was_deleted_it_serves(environment):
+    environment.serves('cd "$(mktemp -d)" && rmdir "$PWD" && exec')
+
+
+def test_with_all_warnings_as_errors_it_serves_without_any(environment):
+    done = environment.run(PYTHONWARNINGS="error", PYTHONDEVMODE="1")
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
+
+
 def test_with_a_low_priority_it_serves(environment):
     environment.serves("exec nice")
 

@@ -10,6 +10,7 @@ import os
 import select
 import socket
 import threading
+import weakref
 from collections.abc import Sequence
 from typing import cast
 
@@ -50,6 +51,8 @@ class ServiceChannel:
     def __init__(self, connected: socket.socket) -> None:
         """Creates a channel; `open` opens it."""
         self._socket = connected
+        # Not by close(): a thread may still be waiting on its descriptor.
+        weakref.finalize(self, connected.close).atexit = False
         self._reader = NotificationReader(connected)
         self._sender = NotificationSender(connected)
         self._spin = AdaptiveSpin(for_reply=True)

@@ -112,7 +112,7 @@ def test_dimensions_of_jaxtyping(dimensions, shape, batched):
         (jaxtyping.Complex64[np.ndarray, "n"], "of a dtype that Triton does not have"),
         (jaxtyping.Float32[np.ndarray, "..."], "any number of dimensions.*name each"),
         (jaxtyping.Float32[np.ndarray, "*rest n"], r"any number of dimensions \('\*rest'\)"),
-        (jaxtyping.Float32[memoryview, "n"], r"use np.ndarray or torch.Tensor"),
+        (jaxtyping.Float32[bytearray, "n"], r"use np.ndarray or torch.Tensor"),
         (np.ndarray, r"without dtype and dimensions; write Float32\[np.ndarray"),
         (NDArray[Any], r"any dtype.*NDArray\[np.float32\]"),
         (dict, r"dict, which does not describe a tensor; write .*jaxtyping.*NDArray.*Annotated.*list\[str\]"),
