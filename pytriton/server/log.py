@@ -31,13 +31,17 @@ _TRACEBACK = "Traceback (most recent call last):"
 _BACKEND = "pytriton"  # the source of the proxy backend's lines
 _FRAME = re.compile(r" ?\d+# ")  # of the stack of a server that crashes
 _TAIL_LINES = 20
+_COLOR = re.compile(r"\x1b\[[0-9;]*m")  # of the HTTP front end's library
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but the tab and the line end
+_INDENT = "    "
 
 
 class ServerLog:
     """Logs the server's output line by line.
 
     Records go to the logger ``pytriton.server.tritonserver`` at the server's level, with its source file and line.
-    Models print to the same output; their lines are logged as INFO.
+    Models print to the same output; their lines are logged as INFO. Some messages contain text of a client. It can
+    neither begin a line of the log, as further lines of a message are indented, nor control a terminal.
     """
 
     def __init__(self) -> None:
@@ -48,7 +52,7 @@ class ServerLog:
 
     def write(self, line: str) -> None:
         """Logs one line."""
-        line = line.rstrip("\n")
+        line = _printable(line.rstrip("\n"))
         match = _LINE.fullmatch(line)
         begins_table = match is not None and not match["text"]
         self._is_table = begins_table or (self._is_table and line.startswith(_TABLE))
@@ -97,7 +101,7 @@ class _Traceback:
 
 def _log_own(match: re.Match[str]) -> None:
     """Logs a line of the server itself, or of a model that logs through it."""
-    text, level = _unquoted(match["text"]), _level_of(match)
+    text, level = _printable(_unquoted(match["text"])).replace("\n", f"\n{_INDENT}"), _level_of(match)
     if not match["file"].endswith(".py"):  # a model's own levels are kept
         if _HARMLESS.match(text):
             level = logging.DEBUG
@@ -116,6 +120,11 @@ def _log(level: int, text: str, file: str = "", number: int = 0, process: int | 
 
 def _level_of(match: re.Match[str]) -> int:
     return _LEVELS[match["level"] or match["iso_level"]]
+
+
+def _printable(text: str) -> str:
+    """Removes colors, and writes other control characters as escapes."""
+    return _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", _COLOR.sub("", text))
 
 
 def _unquoted(text: str) -> str:

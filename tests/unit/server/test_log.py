@@ -92,7 +92,31 @@ def test_a_traceback_of_the_backend_has_its_level_with_servers_that_write_it_in_
 def test_lines_within_a_quoted_message_are_lines_again(log, caplog):
     log.write(r'E1121 09:41:00.123456 77 a.cc:1] "Traceback\n  File \"x.py\"\n\ttab \\ back"')
 
-    assert records(caplog) == [(logging.ERROR, 'Traceback\n  File "x.py"\n\ttab \\ back')]
+    assert records(caplog) == [(logging.ERROR, 'Traceback\n      File "x.py"\n    \ttab \\ back')]
+
+
+def test_a_clients_text_begins_no_line_of_its_own(log, caplog):
+    log.write(r'W1121 09:41:00.1 77 a.cc:1] "sequence a\n2026-11-21 09:41:01 ERROR root out of memory\r"')
+
+    ((_, text),) = records(caplog)
+    assert [line.startswith("    ") for line in text.split("\n")] == [False, True]
+    assert "\r" not in text
+
+
+@pytest.mark.parametrize(
+    "line", [r'W1121 09:41:00.1 77 a.cc:1] "sequence \u001b]0;title\u0007\u009b2J"', "sequence \x1b]0;title\a\x9b2J"]
+)
+def test_a_text_does_not_control_the_terminal(log, caplog, line):
+    log.write(line)
+
+    assert [text for _, text in records(caplog)] == [r"sequence \x1b]0;title\x07\x9b2J"]
+    assert log.tail().isprintable()
+
+
+def test_colors_are_left_out(log, caplog):
+    log.write("[\x1b[1;31mERROR\x1b[0;39m] \x1b[33mevhtp.c:3130\x1b[39m")
+
+    assert records(caplog) == [(logging.INFO, "[ERROR] evhtp.c:3130")]
 
 
 def test_text_beyond_latin_1_survives(log, caplog):
