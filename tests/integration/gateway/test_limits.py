@@ -260,7 +260,7 @@ def test_a_server_that_hangs_does_not_hold_up_the_gateway(served, monkeypatch):
 
     def hang(*args):
         entered.set()
-        released.wait(LIMIT_S)
+        released.wait(2 * LIMIT_S)
         return configuration(*args)
 
     with gateway_of(served) as gateway:
