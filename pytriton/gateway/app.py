@@ -193,8 +193,13 @@ class Gateway:
             error = failure if isinstance(failure, RequestError) else _too_deep()
             await send_json(send_with_id, _body_of(error, request.path), error.status, error.headers)
         except asyncio.CancelledError:
-            if not request.client_has_left:
+            if request.client_has_left:
+                return
+            if not self._draining:
                 raise
+            if not started:
+                error = _stopping()
+                await send_json(send_with_id, _body_of(error, request.path), error.status, error.headers)
         except Exception:
             if started:
                 raise
@@ -377,6 +382,10 @@ def _hash_of(key: ApiKey | None) -> str:
 def _describes(request: Request) -> bool:
     """Returns whether a request runs nothing, as far as its method says; a stream of events runs a model."""
     return request.method == "GET" and not request.accepts(EVENTS)
+
+
+def _stopping() -> RequestError:
+    return RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, "The gateway is stopping.", headers=RETRY)
 
 
 def _too_deep() -> RequestError:

@@ -31,6 +31,8 @@ _ERRORS = {
     401: "There is no valid API key.",
     403: "The API key is not for this model.",
     404: "The model is not ready.",
+    406: "The response cannot be of the type that the client accepts.",
+    409: "The request is in conflict with something, says the model.",
     413: "The body is too large, or has too many samples.",
     415: "The body has a type or an encoding that is not supported.",
     422: "An input does not fit the model: the error names the field.",
@@ -120,7 +122,7 @@ def _description(name: str) -> dict[str, Any]:
         "operationId": f"describe_{name}",
         "summary": f"Describes model {name}.",
         "tags": [name],
-        "responses": {"200": _json("The description.", {"type": "object"})} | _errors(401, 403, 404, 503),
+        "responses": {"200": _json("The description.", {"type": "object"})} | _errors(401, 403, 404, 429, 503),
     }
 
 
@@ -128,7 +130,7 @@ def _listing() -> dict[str, Any]:
     return {
         "operationId": "list_models",
         "summary": "Lists the models that are ready.",
-        "responses": {"200": _json("The models.", {"type": "object"})} | _errors(401, 503),
+        "responses": {"200": _json("The models.", {"type": "object"})} | _errors(401, 429, 503),
     }
 
 

@@ -260,7 +260,7 @@ def test_a_server_that_hangs_does_not_hold_up_the_gateway(served, monkeypatch):
 
     def hang(*args):
         entered.set()
-        released.wait(LIMIT_S)
+        released.wait(2 * LIMIT_S)
         return configuration(*args)
 
     with gateway_of(served) as gateway:
@@ -274,6 +274,24 @@ def test_a_server_that_hangs_does_not_hold_up_the_gateway(served, monkeypatch):
         assert gateway.get("/health/live").status == 200
         released.set()
         assert asking.finish().result.status == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/models/Linger", "/v2/models/Linger/infer"])
+def test_requests_that_take_longer_than_a_stop_may_be_sent_elsewhere(served, caplog, path):
+    config = GatewayConfig(port=0)
+    server = GatewayServer(Gateway(served, config), config)
+    server.start()
+    client = gateways.Client(server.url)
+    gateways.lingering.clear()
+    tensor = {"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}
+    body = {"x": [1]} if path.startswith("/v1") else {"inputs": [tensor]}
+    asking = serving.Background(lambda: client.send("POST", path, json.dumps(body).encode()))
+    assert gateways.lingering.wait(LIMIT_S)
+    server.stop(1)
+    response = asking.finish().result
+    assert (response.status, response.headers["retry-after"]) == (503, "1")
+    assert "stopping" in str(response.json()["error"])
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 def test_requests_are_served_while_a_gateway_drains(served):

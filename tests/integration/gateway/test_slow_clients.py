@@ -90,9 +90,11 @@ def test_a_model_is_cancelled_when_too_much_waits_for_a_client_that_takes_nothin
     assert len(steps) * SIZE < 100 * BACKLOG  # of which some were dropped
 
 
-def test_in_an_application_as_well(flooding):
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+def test_in_an_application_as_well(flooding, is_elsewhere):
     gateways.cancelled.clear()
-    app = Gateway(flooding, GatewayConfig(max_stream_backlog=BACKLOG))
+    server = [f"127.0.0.1:{flooding.config.grpc_port}"] if is_elsewhere else flooding
+    app = Gateway(server, GatewayConfig(max_stream_backlog=BACKLOG))
     with running(app) as gateway, connected(gateway, NUMBERS) as connection:
         assert gateways.cancelled.wait(LIMIT_S)
         assert b"max_stream_backlog" in received(connection)[-1000:]

@@ -50,10 +50,11 @@ def test_a_server_is_asked_also_while_all_other_threads_are_busy() -> None:
 
     async def main() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-        busy = asyncio.ensure_future(asyncio.to_thread(released.wait, 20))
-        assert await asyncio.wait_for(LocalUpstream(triton, 1).is_ready(), 20)
-        assert not released.is_set()
-        released.set()
-        await busy
+        busy = asyncio.ensure_future(asyncio.to_thread(released.wait))
+        try:
+            assert await asyncio.wait_for(LocalUpstream(triton, 1).is_ready(), 5)
+        finally:
+            released.set()
+            await busy
 
     asyncio.run(main())
