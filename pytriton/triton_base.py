@@ -115,7 +115,7 @@ class TritonBase:
             outputs: The outputs, in order; those without a name are called ``OUTPUT_1``, ``OUTPUT_2``, …
             model_version: The model's version.
             config: Batching and more; ``ModelConfig()`` by default.
-            strict: Check also the sizes of outputs against their declaration, not only dtype and number of dimensions.
+            strict: Refuse outputs whose shape or dtype is not the declared one, rather than warn or convert them.
             trace_config: Accepted for compatibility; use ``TritonConfig(trace_config=...)``.
 
         Raises:

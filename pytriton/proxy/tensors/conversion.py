@@ -30,7 +30,9 @@ _NOT_CONVERTED = (CudaError, BufferError, RuntimeError, TypeError, ValueError, A
 
 
 def conform(value: object, output: OutputSignature, signature: Signature) -> Array:
-    """Returns an output as an array of the declared dtype and number of dimensions.
+    """Returns an output as an array of the declared dtype.
+
+    An array that has other dimensions than the declared ones keeps them, unless the model is strict.
 
     Args:
         value: An array, a number, text, a list of these, or a tensor of another library; a tensor on a GPU stays there,
@@ -47,7 +49,7 @@ def conform(value: object, output: OutputSignature, signature: Signature) -> Arr
         array = _cast(array, output, signature, is_array=is_array)
     if not array.ndim and output.shape == (1,):
         array = array.reshape(1)
-    _check_shape(array, output, signature)
+    _check_shape(array, output, signature, is_array=is_array)
     return array if array.ndim else array.reshape(1)  # Triton has no tensors without dimensions
 
 
@@ -176,13 +178,17 @@ def _precision(dtype: np.dtype[Any]) -> int:
     return _BFLOAT16_PRECISION if dtype.name == _BFLOAT16 else int(np.finfo(dtype).nmant) + 1
 
 
-def _check_shape(array: Array, output: OutputSignature, signature: Signature) -> None:
+def _check_shape(array: Array, output: OutputSignature, signature: Signature, *, is_array: bool) -> None:
     if array.ndim != output.rank:
         remedy = "return that many dimensions, or declare others"
         if signature.batching and array.ndim == 1 and output.shape[1:] == (1,):
             remedy = "return array.reshape(-1, 1), or declare shape=()"
         elif signature.batching and array.ndim == 1 and output.rank == _COLUMN_RANK:
             remedy = "return that many dimensions, as array.reshape(-1, 1) has, or declare others"
+        if is_array and array.ndim and not signature.strict:
+            problem = f"has shape {array.shape}, but {declared(output, signature)} was declared: {remedy}"
+            signature.warn(f"output {output.name!r} {problem}. It is sent with the shape that it has.")
+            return
         raise _refusal(f"has shape {array.shape}", remedy, output, signature)
     if signature.strict and any(wanted not in (-1, dim) for wanted, dim in zip(output.shape, array.shape)):
         raise _refusal(f"has shape {array.shape}", "return that shape, or declare -1 for any size", output, signature)

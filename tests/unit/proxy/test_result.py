@@ -133,7 +133,7 @@ WRONG = [
     ([{"q": X}], "an output 'q' that the model does not have: its outputs are 'y', 'z'"),
     ([[X, None]], r"output 'z' is None, but float32 \(batch, -1\) was declared: return an array"),
     ([[X, X.astype("M8[s]")]], r"output 'z' has dtype datetime64\[s\], but float32 \(batch, -1\) was declared"),
-    ([[X, X[0]]], r"output 'z' has shape \(3,\), but float32 \(batch, -1\) was declared"),
+    ([[X, X[0].tolist()]], r"output 'z' has shape \(3,\), but float32 \(batch, -1\) was declared"),
 ]
 
 
