@@ -102,6 +102,13 @@ def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_arr
     """Returns an array of the declared dtype; ``is_array`` if the callable returned it as one of NumPy."""
     source, target = array.dtype, output.dtype
     if not (_is_number(source) and _is_number(target)):
+        converted = _across_kinds(array, output) if is_array and not signature.strict else None
+        if converted is not None:
+            wanted = "text" if output.code == BYTES_CODE else target
+            signature.warn(
+                f"output {output.name!r} has dtype {source}, which is converted to {wanted}, as it was declared."
+            )
+            return converted
         raise _refusal(f"has dtype {source}", _dtype_remedy(source, target), output, signature)
     with np.errstate(all="ignore"):
         changed = array.astype(target)
@@ -124,6 +131,17 @@ def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_arr
     raise _refusal(
         f"has dtype {source} and the value {example}, which {target} cannot represent", remedy, output, signature
     )
+
+
+def _across_kinds(array: Array, output: OutputSignature) -> Array | None:
+    """Converts numbers to text, or text and objects to numbers; None if NumPy cannot."""
+    is_text = output.code == BYTES_CODE
+    if not (_is_number(array.dtype) if is_text else array.dtype.kind in BYTES_KINDS):
+        return None
+    try:
+        return array.astype(np.str_ if is_text else output.dtype)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _dtype_remedy(source: np.dtype[Any], target: np.dtype[Any]) -> str:

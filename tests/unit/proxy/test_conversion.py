@@ -190,6 +190,35 @@ def test_a_list_or_the_vector_of_a_strict_model_is_not_taken_for_a_column(value,
     )
 
 
+ACROSS_KINDS = {
+    "floats": (np.float32([[0.1, 2]]), bytes, [["0.1", "2.0"]], "has dtype float32, which is converted to text"),
+    "booleans": (np.array([[True]]), bytes, [["True"]], "has dtype bool, which is converted to text"),
+    "objects": (
+        np.array([[1.5, 2]], object),
+        np.float32,
+        [[1.5, 2]],
+        "has dtype object, which is converted to float32",
+    ),
+    "text": (np.array([["1.5"]]), np.float64, [[1.5]], "has dtype <U3, which is converted to float64"),
+    "bytes": (np.array([[b"-7"]]), np.int8, [[-7]], "has dtype |S2, which is converted to int8"),
+}
+
+
+@pytest.mark.parametrize("kind", ACROSS_KINDS)
+def test_arrays_of_numbers_become_text_and_text_becomes_numbers_with_a_warning(kind, caplog):
+    array, dtype, expected, warning = ACROSS_KINDS[kind]
+    assert conformed(array, dtype).tolist() == expected
+    assert warning in caplog.text
+    with pytest.raises(PyTritonValidationError, match="was declared"):
+        conformed(array, dtype, strict=True)
+
+
+@pytest.mark.parametrize(("array", "dtype"), [(np.array([["a"]]), np.float32), (np.array([[None]], object), np.int32)])
+def test_text_that_is_no_number_is_refused(array, dtype):
+    with pytest.raises(PyTritonValidationError, match="was declared"):
+        conformed(array, dtype)
+
+
 @pytest.mark.parametrize("shape", [(2,), (2, 3, 4)])
 def test_an_array_keeps_other_dimensions_than_the_declared_ones(shape, caplog):
     array = np.zeros(shape, np.float32)
