@@ -134,12 +134,12 @@ def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_arr
 
 
 def _across_kinds(array: Array, output: OutputSignature) -> Array | None:
-    """Converts numbers to text, or text and objects to numbers; None if NumPy cannot."""
+    """Converts numbers to text, or text to numbers, as nvidia-pytriton does; None if NumPy cannot."""
     is_text = output.code == BYTES_CODE
-    if not (_is_number(array.dtype) if is_text else array.dtype.kind in BYTES_KINDS):
+    if not (_is_number(array.dtype) if is_text else array.dtype.kind in "SU"):
         return None
     try:
-        return array.astype(np.str_ if is_text else output.dtype)
+        return array.astype(np.object_).astype(np.str_) if is_text else array.astype(output.dtype)
     except (TypeError, ValueError, OverflowError):
         return None
 
