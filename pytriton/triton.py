@@ -15,9 +15,13 @@ from pytriton.constants import (
     TRITON_ACCESS_HEADER,
     TRITON_LOCAL_IP,
 )
+from pytriton.exceptions import PyTritonValidationError as PyTritonValidationError
 from pytriton.model_config.arguments import check_instance, check_path
+from pytriton.model_config.model_config import ModelConfig as ModelConfig
 from pytriton.model_config.model_spec import ModelSpec
+from pytriton.model_config.tensor import Tensor as Tensor
 from pytriton.notebook import model_rows, triton_html
+from pytriton.proxy.context import TritonContext as TritonContext
 from pytriton.run_options import run_options
 from pytriton.server.config import TritonConfig, overlaid
 from pytriton.server.control import check_url

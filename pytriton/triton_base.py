@@ -115,7 +115,7 @@ class TritonBase:
             outputs: The outputs, in order; those without a name are called ``OUTPUT_1``, ``OUTPUT_2``, …
             model_version: The model's version.
             config: Batching and more; ``ModelConfig()`` by default.
-            strict: Also check the sizes of outputs against their declaration, not only dtype and number of dimensions.
+            strict: Refuse outputs whose shape or dtype is not the declared one, instead of warning or converting them.
             trace_config: Accepted for compatibility; use ``TritonConfig(trace_config=...)``.
 
         Raises:

@@ -12,6 +12,7 @@ from pytriton.client.exceptions import (
     PyTritonClientModelNotReadyError,
     PyTritonClientTimeoutError,
 )
+from pytriton.client.exceptions import PyTritonClientModelUnavailableError as PyTritonClientModelUnavailableError
 from pytriton.client.utils import ModelState, is_over_grpc, state_in
 from pytriton.model_config.triton_model_config import TritonModelConfig
 

@@ -23,8 +23,10 @@ from pytriton.client.exceptions import (
     PyTritonClientModelUnavailableError,
     PyTritonClientValueError,
 )
+from pytriton.client.exceptions import PyTritonClientTimeoutError as PyTritonClientTimeoutError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
+from pytriton.client.warnings import NotSupportedTimeoutWarning as NotSupportedTimeoutWarning
 from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT
 from pytriton.model_config.triton_model_config import TritonModelConfig
 

@@ -23,6 +23,10 @@ from pytriton.decorators.custom import (
     get_triton_context,
 )
 from pytriton.decorators.request import batch, fill_optionals, group_by_keys, sample
+from pytriton.exceptions import PyTritonBadParameterError as PyTritonBadParameterError
+from pytriton.exceptions import PyTritonRuntimeError as PyTritonRuntimeError
+from pytriton.exceptions import PyTritonValidationError as PyTritonValidationError
+from pytriton.model_config.triton_model_config import TritonModelConfig as TritonModelConfig
 from pytriton.proxy.context import ModelConfigDict, TritonContext
 
 __all__ = [

@@ -108,7 +108,7 @@ def _of_sample(outputs: Mapping[str, Array], config: TritonModelConfig) -> dict[
     binary = _binary_outputs(config)
     sample = {}
     for name, array in outputs.items():
-        row = array[0] if config.batching and array.shape[:1] == (1,) else array
+        row = array.reshape(array.shape[1:]) if config.batching and array.shape[:1] == (1,) else array
         values = values_of(row, is_binary=name in binary)
         sample[name] = values[0] if name in scalars and isinstance(values, list) and len(values) == 1 else values
     return sample

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any, Union
 
@@ -45,6 +46,7 @@ class _NamedArrays(MutableMapping[str, Array]):
         return len(self.data)
 
 
+@dataclasses.dataclass(init=False, repr=False, eq=False)
 class Request(_NamedArrays):
     """One inference request: its inputs by name, as in a dictionary.
 
@@ -63,6 +65,12 @@ class Request(_NamedArrays):
         >>> request["x"].shape, request.parameters["temperature"]
         ((1, 2), 1)
     """
+
+    data: dict[str, Array] = dataclasses.field()
+    parameters: dict[str, Any] | None = None
+    span: Any | None = None
+    requested_output_names: list[str] | None = None
+    request_id: str | None = None
 
     def __init__(
         self,
@@ -119,6 +127,11 @@ class Request(_NamedArrays):
         return f"Request({self.data!r}, parameters={self.parameters!r})"
 
 
+for _field in dataclasses.fields(Request)[1:]:
+    delattr(Request, _field.name)  # requests of a batch look these up when they are needed
+
+
+@dataclasses.dataclass(init=False, repr=False, eq=False)
 class Response(_NamedArrays):
     """One inference response: its outputs by name, as in a dictionary.
 
@@ -138,6 +151,10 @@ class Response(_NamedArrays):
         >>> response["token"], response.final
         (array([7]), True)
     """
+
+    data: dict[str, Array] = dataclasses.field()
+    final: bool = False
+    parameters: dict[str, ParameterValue] | None = None
 
     def __init__(
         self, data: dict[str, Array], final: bool = False, parameters: dict[str, ParameterValue] | None = None

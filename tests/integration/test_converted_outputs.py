@@ -7,9 +7,10 @@ import sys
 import cloudpickle
 import numpy as np
 import pytest
-from serving import NO_BATCHING, bind_floats, infer_json, send_floats
+from serving import FLOATS_IN, HOST, NO_BATCHING, bind_floats, infer_json, send_floats
 from streaming import bind_stream, streamed, together
 
+from pytriton.client import FuturesModelClient
 from pytriton.decorators import batch, pad_batch, sample
 from pytriton.model_config import Tensor
 from pytriton.process import ProcessInstance
@@ -118,9 +119,27 @@ def test_a_strict_model_does_not_round(triton, name):
     assert error.startswith(f"model '{name}': output 'y' has dtype float64 and the value 0.33")
 
 
-def test_a_vector_is_no_column(triton, name):
-    column = [Tensor(name="y", shape=(1,), dtype=np.float32)]
-    triton.bind(name, batch(lambda x: {"y": x[:, 0]}), [Tensor(name="x", shape=(-1,), dtype=np.float32)], column)
+def bind_first(triton, name, dtype=np.float32, **settings):
+    """Binds a function that returns a vector where a column was declared."""
+    column = [Tensor(name="y", shape=(1,), dtype=dtype)]
+    first = batch(lambda x: {"y": x[:, 0].astype(np.str_ if dtype is bytes else dtype)})
+    triton.bind(name, first, FLOATS_IN, column, config=together(), **settings)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+@pytest.mark.parametrize(("dtype", "values"), [(np.float32, [1, 2, 3]), (bytes, [b"1.0", b"2.0", b"3.0"])])
+def test_a_vector_where_a_column_was_declared_is_sent_as_it_is(triton, name, protocol, dtype, values):
+    bind_first(triton, name, dtype)
+    port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
+    with FuturesModelClient(f"{protocol}://{HOST}:{port}", name) as client:
+        one, two = client.infer_batch(np.float32([[1]])), client.infer_batch(np.float32([[2], [3]]))
+        single = client.infer_sample(np.float32([1]))
+        assert one.result()["y"].tolist() + two.result()["y"].tolist() == values
+        assert single.result()["y"] == values[0]
+
+
+def test_a_strict_model_takes_no_vector_for_a_column(triton, name):
+    bind_first(triton, name, strict=True)
     assert send_floats(triton, name, [1]) == (
         f"model '{name}': output 'y' has shape (1,), but float32 (batch, 1) was declared: return "
         "array.reshape(-1, 1), or declare shape=()"

@@ -169,11 +169,11 @@ PLAIN = {
         "output 'z' has dtype <U1, but float32 (batch, -1) was declared",
     ),
     "too few dimensions": (
-        lambda requests: [[requests[0]["x"], requests[0]["x"][0]]],
+        lambda requests: [[requests[0]["x"], requests[0]["x"][0].tolist()]],
         "output 'z' has shape (2,), but float32 (batch, -1) was declared",
     ),
     "too many dimensions": (
-        lambda requests: [[requests[0]["x"], requests[0]["x"][None]]],
+        lambda requests: [[requests[0]["x"], requests[0]["x"][None].tolist()]],
         "output 'z' has shape (1, 1, 2), but float32 (batch, -1) was declared",
     ),
     "a list": (lambda requests: [[requests[0]["x"], [1.0, 2.0]]], "output 'z' has shape (2,), but float32 (batch, -1)"),
@@ -197,7 +197,7 @@ BATCHED = {
     "too few outputs": (lambda x: [x], "did not return the output 'z'"),
     "too many outputs": (lambda x: [x, x, x], "returned 3 outputs, but the model has 2"),
     "a wrong dtype": (lambda x: [x, x * 1j], "output 'z' has dtype complex64, but float32 (batch, -1) was declared"),
-    "a wrong rank": (lambda x: [x, x[..., None]], "output 'z' has shape (1, 2, 1), but float32 (batch, -1)"),
+    "a wrong rank": (lambda x: [x, x[..., None].tolist()], "output 'z' has shape (1, 2, 1), but float32 (batch, -1)"),
     "a scalar": (lambda x: [x, x.sum()], "output 'z' has shape (), but float32 (batch, -1) was declared"),
     "too many rows": (
         lambda x: [x, np.concatenate([x, x])],
@@ -380,7 +380,7 @@ def test_an_output_larger_than_memory_is_told_and_the_next_request_is_answered(t
 
 
 def test_errors_of_a_model_without_batching(triton, name):
-    bind_floats(triton, name, sample(lambda x: [x[None]]), config=NO_BATCHING)
+    bind_floats(triton, name, sample(lambda x: [x[None]]), config=NO_BATCHING, strict=True)
 
     status, reply = infer_json(triton, name, [{"name": "x", "shape": [1], "datatype": "FP32", "data": [1]}])
 

@@ -68,7 +68,7 @@ WRONG_STEPS = {
     "too many": (lambda requests: [None, None], "the inference callable returned 2 responses to 1 requests"),
     "a wrong dtype": (lambda requests: [{"y": np.full((1, 1), 1j)}], "output 'y' has dtype complex128, but float32"),
     "a wrong rank": (
-        lambda requests: [{"y": np.zeros(1, np.float32)}],
+        lambda requests: [{"y": [0.0]}],
         "output 'y' has shape (1,), but float32 (batch",
     ),
     "an unknown output": (lambda requests: [{"w": requests[0]["x"]}], "returned an output 'w' that the model does"),

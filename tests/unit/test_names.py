@@ -18,6 +18,13 @@ from list_interface import parameters  # noqa: E402
 
 LISTED = json.loads((Path(__file__).parent / "names_0_7_0.json").read_text())
 PAGE = (ROOT / "docs" / "names_of_nvidia_pytriton.md").read_text()
+IMPORTED_FROM = (
+    "pytriton.client.exceptions",
+    "pytriton.client.warnings",
+    "pytriton.decorators",
+    "pytriton.exceptions",
+    "pytriton.model_config",
+)
 DOCUMENTED = re.findall(r"^\| `([\w.]+)` \|", PAGE, re.MULTILINE)
 
 
@@ -57,6 +64,21 @@ def takes(function, names):
 
 def covered_by(name, documented):
     return name == documented or name.startswith(f"{documented}.")
+
+
+def imported():
+    """The errors and settings that a module has from another one, with that module."""
+    for module_name, names in LISTED.items():
+        for name, listed in names.items():
+            origin = listed.get("from", "")
+            differs = any(covered_by(each, other) for each in (module_name, f"{origin}.{name}") for other in DOCUMENTED)
+            if origin.startswith(IMPORTED_FROM) and not differs:
+                yield module_name, name, origin
+
+
+@pytest.mark.parametrize(("module_name", "name", "origin"), list(imported()))
+def test_errors_and_settings_can_be_imported_from_modules_that_use_them(module_name, name, origin):
+    assert getattr(importlib.import_module(module_name), name) is getattr(importlib.import_module(origin), name)
 
 
 @pytest.mark.parametrize("name", sorted(differences()))

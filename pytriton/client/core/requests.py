@@ -223,7 +223,7 @@ def response_of(
     response = {}
     for index, (name, datatype, shape) in enumerate(result.outputs):
         array = elsewhere[name](datatype, shape) if name in elsewhere else result.array(index)
-        response[name] = array.reshape(array.shape[1:]) if single and array.shape[:1] == (1,) else array
+        response[name] = array[0] if single and array.shape[:1] == (1,) else array
     return response
 
 

@@ -269,6 +269,14 @@ class BatchRequest(Request):
         data = self._data
         return (self.data if data is None else data)[name]
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> type[Request]:  # type: ignore[override]
+        """The class of what `dataclasses.replace` makes of it."""
+        return Request
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Request, (self.data, self.parameters, None, self.requested_output_names, self.request_id)
+
     def is_cancelled(self) -> bool:
         """See `Request.is_cancelled`."""
         return self._batch.is_cancelled(self._index)

@@ -18,6 +18,7 @@ from pytriton.proxy.types import Array, described
 from pytriton.proxy.wire.encoding import LENGTH_SIZE
 
 _LENGTH = struct.Struct("<I")
+_BYTES = frozenset({bytes})
 
 
 class BytesElementError(PyTritonValidationError):
@@ -57,15 +58,10 @@ def bytes_parts(arrays: Sequence[Array]) -> tuple[Array, Array]:
         BytesElementError: An element is neither bytes nor a string, or a string that UTF-8 cannot encode.
     """
     items: list[Any] = list(itertools.chain.from_iterable(array.ravel().tolist() for array in arrays))
-    try:
-        contents: bytes | None = b"".join(items)
-    except TypeError:
-        contents = None
-    if contents is None:
+    if not _BYTES.issuperset(map(type, items)):  # `join` would take the buffer of NumPy's strings, which is UTF-32
         items = [_to_bytes(item) for item in items]
-        contents = b"".join(items)
     lengths = np.fromiter(map(len, items), np.uint32, len(items))
-    return lengths, np.frombuffer(contents, np.uint8)
+    return lengths, np.frombuffer(b"".join(items), np.uint8)
 
 
 def encode_elements(items: Iterable[bytes]) -> bytes:

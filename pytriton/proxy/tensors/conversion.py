@@ -30,7 +30,9 @@ _NOT_CONVERTED = (CudaError, BufferError, RuntimeError, TypeError, ValueError, A
 
 
 def conform(value: object, output: OutputSignature, signature: Signature) -> Array:
-    """Returns an output as an array of the declared dtype and number of dimensions.
+    """Returns an output as an array of the declared dtype.
+
+    An array that has other dimensions than the declared ones keeps them, unless the model is strict.
 
     Args:
         value: An array, a number, text, a list of these, or a tensor of another library; a tensor on a GPU stays there,
@@ -47,7 +49,7 @@ def conform(value: object, output: OutputSignature, signature: Signature) -> Arr
         array = _cast(array, output, signature, is_array=is_array)
     if not array.ndim and output.shape == (1,):
         array = array.reshape(1)
-    _check_shape(array, output, signature)
+    _check_shape(array, output, signature, is_array=is_array)
     return array if array.ndim else array.reshape(1)  # Triton has no tensors without dimensions
 
 
@@ -100,6 +102,13 @@ def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_arr
     """Converts an array to the declared dtype; ``is_array`` if the callable returned a NumPy array."""
     source, target = array.dtype, output.dtype
     if not (_is_number(source) and _is_number(target)):
+        converted = _across_kinds(array, output) if is_array and not signature.strict else None
+        if converted is not None:
+            wanted = "text" if output.code == BYTES_CODE else target
+            signature.warn(
+                f"output {output.name!r} has dtype {source}, which is converted to {wanted}, as it was declared."
+            )
+            return converted
         raise _refusal(f"has dtype {source}", _dtype_remedy(source, target), output, signature)
     with np.errstate(all="ignore"):
         changed = array.astype(target)
@@ -122,6 +131,17 @@ def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_arr
     raise _refusal(
         f"has dtype {source} and the value {example}, which {target} cannot represent", remedy, output, signature
     )
+
+
+def _across_kinds(array: Array, output: OutputSignature) -> Array | None:
+    """Converts numbers to text, or text to numbers, as nvidia-pytriton does; None if NumPy cannot."""
+    is_text = output.code == BYTES_CODE
+    if not (_is_number(array.dtype) if is_text else array.dtype.kind in "SU"):
+        return None
+    try:
+        return array.astype(np.object_).astype(np.str_) if is_text else array.astype(output.dtype)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 def _dtype_remedy(source: np.dtype[Any], target: np.dtype[Any]) -> str:
@@ -176,13 +196,17 @@ def _precision(dtype: np.dtype[Any]) -> int:
     return _BFLOAT16_PRECISION if dtype.name == _BFLOAT16 else int(np.finfo(dtype).nmant) + 1
 
 
-def _check_shape(array: Array, output: OutputSignature, signature: Signature) -> None:
+def _check_shape(array: Array, output: OutputSignature, signature: Signature, *, is_array: bool) -> None:
     if array.ndim != output.rank:
         remedy = "return that many dimensions, or declare others"
         if signature.batching and array.ndim == 1 and output.shape[1:] == (1,):
             remedy = "return array.reshape(-1, 1), or declare shape=()"
         elif signature.batching and array.ndim == 1 and output.rank == _COLUMN_RANK:
             remedy = "return that many dimensions, as array.reshape(-1, 1) has, or declare others"
+        if is_array and array.ndim and not signature.strict:
+            problem = f"has shape {array.shape}, but {declared(output, signature)} was declared: {remedy}"
+            signature.warn(f"output {output.name!r} {problem}. It is sent with the shape that it has.")
+            return
         raise _refusal(f"has shape {array.shape}", remedy, output, signature)
     if signature.strict and any(wanted not in (-1, dim) for wanted, dim in zip(output.shape, array.shape)):
         raise _refusal(f"has shape {array.shape}", "return that shape, or declare -1 for any size", output, signature)

@@ -95,6 +95,12 @@ def test_outputs_are_written_as_the_long_way_writes_them(config, rows, scalar):
     assert json.dumps(sample) == json.dumps(json_of([outputs], config, "sample"))
 
 
+@pytest.mark.parametrize(("datatype", "element", "shown"), [("STRING", b"a", "a"), ("FP32", np.float32(2), 2.0)])
+def test_a_vector_where_a_column_was_declared_is_one_value_per_sample(datatype, element, shown):
+    outputs = {"y": np.array([element], object if datatype == "STRING" else None)}
+    assert json_of([outputs], config_of(datatype, [1], 8), "sample") == {"y": shown}
+
+
 def test_text_is_left_to_the_long_way():
     outputs = {"y": np.array([[b"a"]], object)}
     assert SampleCodec(config_of("STRING", [1], 8)).sample_of(outputs) is None

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import gc
+import pickle
 
 import numpy as np
 import pytest
@@ -197,6 +199,18 @@ def test_metadata_may_be_set_before_it_is_read(wire):
     assert (other.parameters, other.request_id) == ({"n": 1}, "second")
     with pytest.raises(AttributeError, match="'BatchRequest' object has no attribute 'nonsense'"):
         _ = request.nonsense
+
+
+def test_a_copy_of_a_request_has_its_fields_and_nothing_of_the_others(wire):
+    details = RequestMetadata("first", [1], {"n": 1})
+    request, _ = wire().batch({"x": floats(1)}, {"x": floats(1000)}, metadata=[details, RequestMetadata()]).requests()
+
+    pickled = pickle.dumps(request)
+    assert len(pickled) < floats(1000).nbytes
+    for other in (pickle.loads(pickled), copy.deepcopy(request), dataclasses.replace(request)):
+        assert type(other) is Request
+        assert other["x"].tolist() == floats(1).tolist()
+        assert (other.parameters, other.request_id, other.requested_output_names) == ({"n": 1}, "first", ["z"])
 
 
 def test_without_batching_a_request_has_no_batch_dimension(plain_wire):

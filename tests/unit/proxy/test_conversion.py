@@ -180,14 +180,55 @@ def test_values_that_would_change_are_refused(kind):
     assert message in caught.value.message
 
 
-def test_a_vector_is_not_taken_for_a_column():
-    for value in (np.float32([1, 2]), [1.0, 2.0]):
-        with pytest.raises(PyTritonValidationError) as caught:
-            conformed(value, np.float32, (1,))
-        assert caught.value.message == (
-            "output 'y' has shape (2,), but float32 (batch, 1) was declared: return array.reshape(-1, 1), or declare "
-            "shape=()"
-        )
+@pytest.mark.parametrize(("value", "strict"), [([1.0, 2.0], False), (np.float32([1, 2]), True)])
+def test_a_list_or_the_vector_of_a_strict_model_is_not_taken_for_a_column(value, strict):
+    with pytest.raises(PyTritonValidationError) as caught:
+        conformed(value, np.float32, (1,), strict=strict)
+    assert caught.value.message == (
+        "output 'y' has shape (2,), but float32 (batch, 1) was declared: return array.reshape(-1, 1), or declare "
+        "shape=()"
+    )
+
+
+ACROSS_KINDS = {
+    "floats": (
+        np.float32([[0.1, 2]]),
+        bytes,
+        [["0.10000000149011612", "2.0"]],
+        "has dtype float32, which is converted to text",
+    ),
+    "booleans": (np.array([[True]]), bytes, [["True"]], "has dtype bool, which is converted to text"),
+    "text": (np.array([["1.5"]]), np.float64, [[1.5]], "has dtype <U3, which is converted to float64"),
+    "bytes": (np.array([[b"-7"]]), np.int8, [[-7]], "has dtype |S2, which is converted to int8"),
+}
+
+
+@pytest.mark.parametrize("kind", ACROSS_KINDS)
+def test_arrays_of_numbers_become_text_and_text_becomes_numbers_with_a_warning(kind, caplog):
+    array, dtype, expected, warning = ACROSS_KINDS[kind]
+    assert conformed(array, dtype).tolist() == expected
+    assert warning in caplog.text
+    with pytest.raises(PyTritonValidationError, match="was declared"):
+        conformed(array, dtype, strict=True)
+
+
+@pytest.mark.parametrize(("array", "dtype"), [(np.array([["a"]]), np.float32), (np.array([[1.5]], object), np.float32)])
+def test_text_that_is_no_number_and_objects_are_refused(array, dtype):
+    with pytest.raises(PyTritonValidationError, match="was declared"):
+        conformed(array, dtype)
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 3, 4)])
+def test_an_array_keeps_other_dimensions_than_the_declared_ones(shape, caplog):
+    array = np.zeros(shape, np.float32)
+    assert conformed(array, np.float32, (1,)) is array
+    assert f"output 'y' has shape {shape}, but float32 (batch, 1) was declared: return" in caplog.text
+    assert "It is sent with the shape that it has. This is said once; bind(..., strict=True) refuses it." in caplog.text
+
+
+def test_an_array_without_dimensions_is_no_batch():
+    with pytest.raises(PyTritonValidationError, match=r"has shape \(\), but float32 \(batch, -1\) was declared"):
+        conformed(np.array(1, np.float32), np.float32)
 
 
 def test_a_tensor_of_another_device_is_converted():

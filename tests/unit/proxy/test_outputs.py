@@ -157,7 +157,7 @@ def test_results_of_any_form_are_read_as_they_were_written_whatever_came_before(
     ("outputs", "reason"),
     [
         ({"y": floats(1), "z": floats(1).astype(np.complex64)}, "output 'z' has dtype complex64"),
-        ({"y": floats(1), "z": floats(1)[None]}, r"output 'z' has shape \(1, 1, 3\)"),
+        ({"y": floats(1), "z": floats(1)[None].tolist()}, r"output 'z' has shape \(1, 1, 3\)"),
         ({"y": floats(1), "z": [["a"] * 3]}, "output 'z' has dtype <U1"),
         ({"y": floats(1), "z": [[0.0] * 3] * 2}, "output 'z' has 2 rows, but the batch has 1"),
         ({"y": floats(1), "z": 1.5}, r"output 'z' has shape \(\)"),

@@ -133,7 +133,7 @@ WRONG = [
     ([{"q": X}], "an output 'q' that the model does not have: its outputs are 'y', 'z'"),
     ([[X, None]], r"output 'z' is None, but float32 \(batch, -1\) was declared: return an array"),
     ([[X, X.astype("M8[s]")]], r"output 'z' has dtype datetime64\[s\], but float32 \(batch, -1\) was declared"),
-    ([[X, X[0]]], r"output 'z' has shape \(3,\), but float32 \(batch, -1\) was declared"),
+    ([[X, X[0].tolist()]], r"output 'z' has shape \(3,\), but float32 \(batch, -1\) was declared"),
 ]
 
 
@@ -199,6 +199,16 @@ def test_bytes_in_every_kind_of_array_are_sent(wire, dtype):
     batch = connection.batch({"x": X})
 
     assert listed(result_of(connection, batch, [[np.array([["ab", ""]], dtype)]])[1]) == {"y": [[[b"ab", b""]]]}
+
+
+@pytest.mark.parametrize("element", [np.str_("né"), np.bytes_("né".encode()), bytearray("né".encode())], ids=type)
+def test_strings_of_numpy_in_arrays_of_objects_are_sent_as_text(wire, element):
+    connection = wire(outputs=[Tensor(name="y", shape=(-1,), dtype=bytes)])
+    batch = connection.batch({"x": X})
+    outputs = np.empty((1, 2), object)
+    outputs[0] = [element, b"raw"]
+
+    assert listed(result_of(connection, batch, [[outputs]])[1]) == {"y": [[["né".encode(), b"raw"]]]}
 
 
 def test_objects_other_than_bytes_are_named_in_the_error(wire):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+import pickle
 from collections.abc import MutableMapping
 
 import numpy as np
@@ -32,6 +34,15 @@ def test_its_data_can_be_replaced(kind):
     each.data = {"z": X}
 
     assert list(each) == ["z"]
+
+
+@pytest.mark.parametrize("each", [Request({"x": X}, {"n": 1}, request_id="7"), Response({"x": X}, parameters={"n": 1})])
+def test_it_is_a_dataclass(each):
+    other = dataclasses.replace(each, data={"z": X})
+
+    assert (list(other), other.parameters, list(each)) == (["z"], {"n": 1}, ["x"])
+    assert dataclasses.asdict(each)["data"].keys() == {"x"}
+    assert pickle.loads(pickle.dumps(each)).parameters == {"n": 1}
 
 
 def test_a_request_has_more_than_arrays():
