@@ -169,3 +169,13 @@ def test_the_command_line_which_every_user_of_the_machine_sees_has_no_secrets():
         assert request_json(triton, "GET", "/v2", headers={"admin-key": "their-secret"})[0] == 200
         assert not is_open_over_http(triton, "logging", {"triton-access-token": "@PYTRITON_SECRET_0"})
         assert is_open_over_http(triton, "logging", token_of(triton))
+
+
+def test_the_folder_of_the_sockets_is_closed_to_others_even_if_it_was_there(tmp_path):
+    folder = tmp_path / "sockets"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with Triton(config=free_config(), workspace=tmp_path) as triton:
+        triton.run()
+
+        assert folder.stat().st_mode & 0o777 == 0o700
