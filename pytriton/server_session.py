@@ -368,6 +368,7 @@ class ServerSession:
         self.woken.clear()
         sockets = self.workspace.path / "sockets"
         sockets.mkdir(mode=0o700, exist_ok=True)
+        sockets.chmod(0o700)  # it may have been there
         registry = Registry(sockets)
         try:
             server = self._open_server(self.workspace)

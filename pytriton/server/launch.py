@@ -27,6 +27,7 @@ from pytriton.server.version import ServerVersion
 _SERVER_EXIT_TIMEOUT_S = 0
 # Makes the server write a message of several lines as one, as it does by default; models print to the same output.
 _ESCAPES = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
+_SECRET_FLAGS = ("--http-restricted-api", "--grpc-restricted-protocol", "--cache-config")
 
 
 def command_line(
@@ -74,6 +75,29 @@ def command_line(
         flags.append("--pinned-memory-pool-byte-size=0")
     flags += [*access.flags(), *(f"--load-model={name}" for name in bound)]
     return [str(files.executable), *_fitting(flags, files, config)]
+
+
+def without_secrets(command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Moves the values of flags that may have secrets to environment variables, from where the guard takes them.
+
+    ``ps`` shows command lines to every user of the machine, but not environments. Twin of ``guard/arguments.h``.
+
+    Args:
+        command: A command line.
+
+    Returns:
+        The command line to show, and the variables.
+    """
+    shown: list[str] = []
+    secrets: dict[str, str] = {}
+    for argument in command:
+        name, _, value = argument.partition("=")
+        if name in _SECRET_FLAGS:
+            variable = f"PYTRITON_SECRET_{len(secrets)}"
+            secrets[variable] = value
+            argument = f"{name}=@{variable}"
+        shown.append(argument)
+    return shown, secrets
 
 
 def environment_variables(

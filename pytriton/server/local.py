@@ -19,7 +19,7 @@ from pytriton.server.config import TritonConfig
 from pytriton.server.control import control_of
 from pytriton.server.files import find_server
 from pytriton.server.gate import Gate, GateState
-from pytriton.server.launch import command_line, environment_variables
+from pytriton.server.launch import command_line, environment_variables, without_secrets
 from pytriton.server.ports import all_listen, exposed, give_back, reachable, take, with_ports
 from pytriton.server.process import ServerProcess
 from pytriton.server.restart import DEFAULT_LIMIT, RestartPolicy
@@ -106,13 +106,14 @@ class LocalServer:
             PyTritonRuntimeError: It cannot be started.
         """
         command = self.command(bound or (), tolerant=tolerant)
+        shown, secrets = without_secrets(command) if self.is_guarded else (command, {})
         self._timeout_s = DEFAULT_TRITON_STARTUP_TIMEOUT_S + _LOAD_TIMEOUT_S * len(bound or ())
         take(self.config)
         try:
             variables = environment_variables(self._files, self.config, self._workspace, self._version)
             variables |= {"PYTRITON_GATE": str(self._gate.fd), "PYTRITON_SERVER_RESTARTS": str(self._policy.restarts)}
             self._process = ServerProcess(
-                str(self._files.launcher), command, variables, self._note_exit, [self._gate.fd]
+                str(self._files.launcher), shown, variables | secrets, self._note_exit, [self._gate.fd]
             )
         except BaseException:
             give_back(self.config)

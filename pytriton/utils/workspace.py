@@ -10,6 +10,7 @@ import logging
 import os
 import pathlib
 import shutil
+import stat
 import tempfile
 import time
 import warnings
@@ -50,7 +51,7 @@ class Workspace:
             is too long for sockets.
 
     Raises:
-        PyTritonWorkspaceError: The path is not a folder, or another PyTriton uses it.
+        PyTritonWorkspaceError: The path is not a folder, another PyTriton uses it, or another user could change it.
         PyTritonRuntimeError: The folder cannot be made or written.
 
     Examples:
@@ -80,7 +81,7 @@ class Workspace:
         """Creates the folder and starts to use it, as `__init__` does; does nothing while it is in use.
 
         Raises:
-            PyTritonWorkspaceError: The path is not a folder, or another PyTriton uses it.
+            PyTritonWorkspaceError: The path is not a folder, another PyTriton uses it, or another user could change it.
             PyTritonRuntimeError: The folder cannot be made or written.
         """
         if self._finalizer is not None and self._finalizer.alive:
@@ -91,8 +92,7 @@ class Workspace:
                 lock, kept, made = _take(self._path, made)
             except BaseException:
                 if made:
-                    with contextlib.suppress(OSError):
-                        self._path.rmdir()
+                    shutil.rmtree(self._path, ignore_errors=True)
                 raise
         self._finalizer = weakref.finalize(self, _release, self._path, lock, kept, made, os.getpid())
         clean_up_when_killed(self._finalizer)
@@ -193,9 +193,20 @@ def _make_folder(path: pathlib.Path) -> bool:
         path.mkdir(mode=0o700)
     except FileExistsError:
         if path.is_dir():
+            _check_owner(path)
             return False
         raise
     return True
+
+
+def _check_owner(path: pathlib.Path) -> None:
+    """Refuses a folder that another user has created where everybody can, such as below ``/tmp``."""
+    is_shared = path.parent.stat().st_mode & (stat.S_ISVTX | stat.S_IWOTH) == stat.S_ISVTX | stat.S_IWOTH
+    if is_shared and path.lstat().st_uid not in (0, os.getuid()):
+        raise PyTritonWorkspaceError(
+            f"The workspace {str(path)!r} belongs to another user, who could run programs as you; name another folder "
+            f"by workspace= or by the environment variable {PYTRITON_HOME}."
+        )
 
 
 def _take(folder: pathlib.Path, made: bool) -> tuple[int, list[str], bool]:
@@ -214,7 +225,9 @@ def _take(folder: pathlib.Path, made: bool) -> tuple[int, list[str], bool]:
             _remove_entries(folder, kept)
         else:
             kept = [] if made else [entry.name for entry in folder.iterdir()]
-        (folder / _OWNER_FILE).write_text(json.dumps({"pid": os.getpid(), "made": made, "kept": kept}))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+        with os.fdopen(os.open(folder / _OWNER_FILE, flags, 0o600), "w") as file:
+            json.dump({"pid": os.getpid(), "made": made, "kept": kept}, file)
     except BaseException:
         os.close(lock)
         raise

@@ -82,7 +82,7 @@ tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
 client = tritonclient.grpc.InferenceServerClient(sys.argv[1])
 broken = threading.Event()
 client.start_stream(lambda result, error: error is not None and broken.set())
-for name in ["stream", "echo"] * 5:
+for name in ["stream", sys.argv[2]] * 5:
     try:
         client.async_stream_infer(name, [tensor])
     except tritonclient.utils.InferenceServerException:
@@ -92,7 +92,8 @@ os._exit(0)  # the server may never end the stream
 """
 
 
-def test_plain_and_decoupled_models_on_one_stream_of_another_client_are_survived(triton):
+@pytest.mark.parametrize("other", ["echo", "no such model"])
+def test_other_than_decoupled_models_on_one_stream_of_another_client_are_survived(triton, other):
     def stream(requests):
         for _ in range(3):
             yield [{"y": request["x"]} for request in requests]
@@ -100,7 +101,7 @@ def test_plain_and_decoupled_models_on_one_stream_of_another_client_are_survived
     bind_floats(triton, "echo", batch(lambda x: [x]))
     bind_floats(triton, "stream", stream, config=ModelConfig(decoupled=True))
     triton.run()
-    command = [sys.executable, "-c", MIXED_STREAM, f"{HOST}:{triton.config.grpc_port}"]
+    command = [sys.executable, "-c", MIXED_STREAM, f"{HOST}:{triton.config.grpc_port}", other]
     at_once(5, lambda _: subprocess.run(command, check=True, timeout=60))
 
     wait_until(lambda: echoes(triton))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import socket
 import threading
 import time
 
@@ -238,6 +239,20 @@ def test_a_compressed_body_that_is_no_request_is_survived(triton):
     body = gzip.compress(b"\0" * 100_000_000)
 
     assert post(triton, body, headers={"Content-Encoding": "gzip"}) in (400, 500)
+
+
+@pytest.mark.parametrize("length", [2**31, 2**32 - 1, 2**64 - 1])
+@pytest.mark.parametrize(
+    "rest",
+    ["Content-Length: 2\r\n\r\n{}", "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"],
+    ids=["length", "chunks"],
+)
+def test_a_length_that_is_not_the_bodys_is_refused(triton, rest, length):
+    with socket.create_connection((HOST, triton.config.http_port), 60) as connection:
+        path = f"/v2/models/{ECHO}/infer"
+        connection.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{rest}".encode())
+
+        assert connection.recv(1000).startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_body_in_one_byte_chunks_is_survived(triton):

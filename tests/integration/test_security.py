@@ -13,6 +13,7 @@ from serving import (
     free_config,
     request_json,
     send_floats,
+    server_of,
     token_of,
 )
 
@@ -155,3 +156,26 @@ def test_the_token_is_shown_neither_in_the_settings_nor_in_a_notebook(by_default
     assert token not in json.dumps(by_default.config.to_dict(), default=str)
     assert token not in by_default._repr_html_()
     assert "READY" in by_default._repr_html_()
+
+
+def test_the_command_line_which_every_user_of_the_machine_sees_has_no_secrets():
+    config = free_config(http_restricted_api="metadata:admin-key=their-secret", cache_config=["local,size=1048576"])
+    with Triton(config=config, security_config=TritonSecurityConfig(access_token="my=secret")) as triton:
+        triton.run()
+        words = server_of(triton).cmdline()
+
+        assert f"--http-port={triton.config.http_port}" in words
+        assert not [word for word in words if "secret" in word or "local," in word]
+        assert request_json(triton, "GET", "/v2", headers={"admin-key": "their-secret"})[0] == 200
+        assert not is_open_over_http(triton, "logging", {"triton-access-token": "@PYTRITON_SECRET_0"})
+        assert is_open_over_http(triton, "logging", token_of(triton))
+
+
+def test_the_folder_of_the_sockets_is_closed_to_others_even_if_it_was_there(tmp_path):
+    folder = tmp_path / "sockets"
+    folder.mkdir()
+    folder.chmod(0o777)
+    with Triton(config=free_config(), workspace=tmp_path) as triton:
+        triton.run()
+
+        assert folder.stat().st_mode & 0o777 == 0o700

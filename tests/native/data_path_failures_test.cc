@@ -78,6 +78,28 @@ void BadRequestsFailAlone() {
   CHECK(model.connections() == 1);
 }
 
+// A client can write to its shared memory at any time, also between the check of its strings and their copy.
+void StringsThatChangeWhileTheyAreReadFailTheirBatch() {
+  Model model("changing", 1, true, Echo);
+  model.Load();
+  const Strings checked = {"much longer than the others", "", "", ""};
+  const Strings changes[] = {
+      {checked[0] + std::string(12, 'x')},  // it takes the place of the other lengths, so that those are missing
+      {checked[0], "", "", std::string("\xff", 1)},
+      {"shorter", "", "", ""},
+  };
+  for (const Strings& later : changes) {
+    auto input = Bytes("A", {1, 4}, checked);
+    const std::string bytes = Serialized(later).substr(0, input.data().size());
+    input.buffers[0].later.assign(bytes.begin(), bytes.end());
+    auto batch = BatchOf(model.Request({input}));
+    model.Execute(batch);
+    CHECK(batch[0]->failed_with(TRITONSERVER_ERROR_INTERNAL, "a client changes the shared memory of input 'A'"));
+    model.CheckServed(BatchOf(model.Request({Bytes("A", {1, 2}, {"a", "b"})})));
+  }
+  CHECK(model.connections() == 1);
+}
+
 void WithoutADriverTensorsOfGpusFail() {
   std::mt19937_64 random(10);
   Model model("gpu", 1, true, Echo);
@@ -307,6 +329,7 @@ void LoadingFailsWithoutAWorker() {
 
 const Behaviours kBehaviours = {
     {"bad_requests_fail_alone", BadRequestsFailAlone},
+    {"strings_that_change_while_they_are_read_fail_their_batch", StringsThatChangeWhileTheyAreReadFailTheirBatch},
     {"without_a_driver_tensors_of_gpus_fail", WithoutADriverTensorsOfGpusFail},
     {"requests_go_back_to_the_server", RequestsGoBackToTheServer},
     {"failures_reach_their_requests", FailuresReachTheirRequests},

@@ -204,9 +204,11 @@ TRITONSERVER_Error* TRITONBACKEND_InputProperties(TRITONBACKEND_Input* input, co
 TRITONSERVER_Error* TRITONBACKEND_InputBuffer(TRITONBACKEND_Input* input, uint32_t index, const void** buffer,
                                               uint64_t* buffer_byte_size, TRITONSERVER_MemoryType* memory_type,
                                               int64_t* memory_type_id) {
-  const TRITONBACKEND_Input::Buffer& each = input->buffers.at(index);
+  TRITONBACKEND_Input::Buffer& each = input->buffers.at(index);
   *buffer = AddressOf(each.data.data(), each.type);
   *buffer_byte_size = each.data.size();
+  if (!each.later.empty() && each.is_read) std::copy(each.later.begin(), each.later.end(), each.data.begin());
+  each.is_read = true;
   *memory_type = each.type;
   *memory_type_id = 0;
   return nullptr;

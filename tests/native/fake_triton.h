@@ -63,6 +63,8 @@ struct TRITONBACKEND_Input {
   struct Buffer {
     std::vector<char> data;
     TRITONSERVER_MemoryType type = TRITONSERVER_MEMORY_CPU;
+    std::vector<char> later = {};  // what a client has in its shared memory once the data were read; nothing: the same
+    bool is_read = false;
   };
 
   TRITONBACKEND_Input(std::string name, TRITONSERVER_DataType datatype, std::vector<int64_t> shape,

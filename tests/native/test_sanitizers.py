@@ -44,6 +44,7 @@ BEHAVIOURS = {
     ],
     "data_path_failures": [
         "bad_requests_fail_alone",
+        "strings_that_change_while_they_are_read_fail_their_batch",
         "without_a_driver_tensors_of_gpus_fail",
         "requests_go_back_to_the_server",
         "failures_reach_their_requests",

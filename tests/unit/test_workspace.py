@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import json
 import os
 import pathlib
 import signal
@@ -48,6 +49,20 @@ def killed_process(*arguments):
     process = subprocess.run([sys.executable, "-c", KILL_ITSELF, *arguments], capture_output=True, text=True)
     assert process.returncode == -signal.SIGKILL, process.stderr
     return pathlib.Path(process.stdout.strip())
+
+
+@pytest.fixture
+def of_another_user(tmp_path, monkeypatch):
+    """A folder that another user has created in one like ``/tmp``."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    folder = shared / "workspace"
+    folder.mkdir(mode=0o777)
+    owner = os.getuid() or 12345
+    os.chown(folder, owner, -1)
+    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    return folder
 
 
 def test_without_a_path_a_folder_is_made_for_its_owner_alone(home):
@@ -303,10 +318,45 @@ def test_a_full_disk_is_named_and_leaves_nothing(monkeypatch, home):
     def fail(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(pathlib.Path, "write_text", fail)
+    monkeypatch.setattr(json, "dump", fail)
     with pytest.raises(
         PyTritonRuntimeError, match=r"cannot be written \(No space left on device\); free some space, or"
     ):
         Workspace()
 
     assert names(home) == []
+
+
+def test_a_folder_that_another_user_has_created_is_refused(of_another_user):
+    with pytest.raises(PyTritonWorkspaceError, match=r"belongs to another user.*name another folder by workspace="):
+        Workspace(of_another_user)
+
+    assert names(of_another_user) == []
+
+
+def test_a_home_that_another_user_has_created_is_refused(of_another_user, monkeypatch):
+    monkeypatch.setenv("PYTRITON_HOME", str(of_another_user))
+
+    with pytest.raises(PyTritonWorkspaceError, match="belongs to another user"):
+        Workspace()
+
+
+def test_a_folder_of_another_user_that_is_not_in_a_shared_one_is_used(of_another_user):
+    of_another_user.parent.chmod(0o755)
+    workspace = Workspace(of_another_user)
+
+    assert workspace.is_empty()
+    workspace.clean()
+
+
+def test_a_link_in_the_place_of_the_record_is_not_followed(tmp_path):
+    target = tmp_path / "precious"
+    target.write_text("precious")
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    (folder / ".pytriton-owner").symlink_to(target)
+
+    with pytest.raises(PyTritonRuntimeError, match="cannot be written"):
+        Workspace(folder)
+
+    assert target.read_text() == "precious"

@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 
+#include "guard/arguments.h"
 #include "guard/gate.h"
 
 namespace {
@@ -17,8 +18,9 @@ void HaveManySleepingThreads() {
   prctl(kFutexHash, kSetSlots, kSlots, 0UL, 0UL);
 }
 
-// Runs before the server's `main`.
-__attribute__((constructor)) void Start() {
+// Runs before the server's `main`, with its arguments.
+__attribute__((constructor)) void Start(int /*count*/, char** arguments) {
+  pytriton::guard::FillInSecrets(arguments);
   pytriton::guard::OpenGate();
   HaveManySleepingThreads();
   // Programs that the server starts must not load the guard.

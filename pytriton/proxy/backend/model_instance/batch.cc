@@ -46,6 +46,10 @@ const char* Contiguous(const InputView& view, std::string* scratch) {
 // The size that a sequence batcher reports for a correlation id that is a string, whatever its length.
 constexpr int64_t kCorrelationTextSize = kLengthSize + 128;
 
+bool IsCorrelationText(const InputView& view, int64_t count) {
+  return count == 1 && view.byte_size == kCorrelationTextSize;
+}
+
 // Also determines where the data is.
 void CheckData(InputView* input, const std::string& name) {
   InputView& view = *input;
@@ -56,8 +60,7 @@ void CheckData(InputView* input, const std::string& name) {
     const char* data = Contiguous(view, &scratch);
     int64_t used = 0;
     const auto add = [&used](const char*, uint32_t length) { used += kLengthSize + length; };
-    fits = fits && (ForEachElement(data, view.byte_size, count, add) ||
-                    (count == 1 && used > 0 && view.byte_size == kCorrelationTextSize));
+    fits = fits && (ForEachElement(data, view.byte_size, count, add) || (used > 0 && IsCorrelationText(view, count)));
   } else {
     ForEachBuffer(view, [&](const char*, int64_t, int64_t device) { view.device = std::max(view.device, device); });
     fits = fits && view.byte_size == count * ItemSize(view.datatype);
@@ -407,12 +410,15 @@ void Batch::WriteStrings(const TensorColumn& column) const {
     }
     std::string scratch;
     const char* source = Contiguous(each, &scratch);
-    ForEachElement(source, each.byte_size, count, [&](const char* element, uint32_t length) {
+    const bool is_whole = ForEachElement(source, each.byte_size, count, [&](const char* element, uint32_t length) {
       std::memcpy(target, &length, kLengthSize);
       target += kLengthSize;
       std::memcpy(contents, element, length);
       contents += length;
     });
+    if (is_whole || IsCorrelationText(each, count)) continue;
+    throw TritonError(TRITONSERVER_ERROR_INVALID_ARG, "a client changes the shared memory of input '" +
+                                                          model_.inputs[column.position] + "' while it is read");
   }
 }
 

@@ -29,9 +29,7 @@ void PutLengthsFirst(char* data, int64_t size, int64_t count, const char* name) 
   const std::string source(data, size);
   char* lengths = data;
   char* contents = data + count * kLengthSize;
-  const bool fits = count >= 0 && count * kLengthSize <= size &&
-                    ForEachElement(source.data(), size, count, [&](const char* element, uint32_t length) {
-                      if (contents + length > data + size) return;  // more elements than there is room for
+  const bool fits = count >= 0 && ForEachElement(source.data(), size, count, [&](const char* element, uint32_t length) {
                       std::memcpy(lengths, &length, kLengthSize);
                       lengths += kLengthSize;
                       std::memcpy(contents, element, length);

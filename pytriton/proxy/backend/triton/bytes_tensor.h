@@ -8,20 +8,22 @@ namespace pytriton {
 
 constexpr int64_t kLengthSize = 4;  // of an element's length, a uint32
 
-// Iterates over the elements. Returns whether the tensor is well formed.
+// Iterates over the elements. Returns whether the tensor is well formed. The elements never take more than the tensor
+// has beside `count` lengths, even if a client changes shared memory meanwhile.
 template <typename Body>
 bool ForEachElement(const char* data, int64_t size, int64_t count, Body body) {
-  int64_t position = 0;
+  int64_t room = size - count * kLengthSize;
+  if (room < 0) return false;
   for (int64_t i = 0; i < count; ++i) {
     uint32_t length = 0;
-    if (size - position < kLengthSize) return false;
-    std::memcpy(&length, data + position, kLengthSize);
-    position += kLengthSize;
-    if (size - position < length) return false;
-    body(data + position, length);
-    position += length;
+    std::memcpy(&length, data, kLengthSize);
+    data += kLengthSize;
+    if (room < length) return false;
+    body(data, length);
+    data += length;
+    room -= length;
   }
-  return position == size;
+  return room == 0;
 }
 
 }  // namespace pytriton
