@@ -102,7 +102,7 @@ def stage_decorator(
         "_self_joins_requests": (takes, gives) == (REQUESTS, ARRAYS),
         "_self_passes_requests": (takes, gives) == (REQUESTS, REQUESTS) or name == TRITON_CONTEXT_FIELD_NAME,
         "_self_check": None if check is None else staticmethod(check),
-        "_self_origin": origin,
+        "_self_origin": None if origin is None else staticmethod(origin),  # a partial is a method, too, from 3.14 on
         "_self_settings": settings or {},
     }
     proxy: Any = type("Stage", (Stage,), traits)

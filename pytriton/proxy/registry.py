@@ -16,6 +16,7 @@ import logging
 import pathlib
 import re
 import socket
+import sys
 import threading
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
@@ -69,11 +70,13 @@ class Registry:
 
     Raises:
         PyTritonBadParameterError: The folder's path is too long for sockets.
+        PyTritonRuntimeError: gevent has replaced the threads of this process.
         OSError: The sockets cannot be created there.
     """
 
     def __init__(self, folder: pathlib.Path) -> None:
         """Opens the sockets and starts the thread."""
+        _check_threads()
         self._workers: dict[str, Sequence[Worker | RemoteWorker]] = {}
         self._lock = threading.Lock()
         self.folder = folder
@@ -198,3 +201,13 @@ def _position(instance: str) -> int:
 
 class _RefusedError(Exception):
     """Raised when a model instance is refused."""
+
+
+def _check_threads() -> None:
+    """Checks that threads are real ones: a greenlet that waits for the server would stop all others."""
+    monkey = sys.modules.get("gevent.monkey")
+    if monkey is not None and (monkey.is_module_patched("threading") or monkey.is_module_patched("select")):
+        raise PyTritonRuntimeError(
+            "gevent.monkey has replaced the threads of this program by greenlets, in which no model can be served: "
+            "serve in a program without it. Clients work with gevent."
+        )

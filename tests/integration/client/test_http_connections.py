@@ -398,3 +398,10 @@ def test_programs_with_gevent(triton, name, is_patched):
     finally:
         gate.set()
     assert (done.returncode, done.stdout) == (0, f"{name}\ndone\n"), done.stderr
+
+
+def test_a_program_whose_threads_gevent_has_replaced_is_told_that_it_cannot_serve():
+    program = "from gevent import monkey; monkey.patch_all(); from pytriton.triton import Triton; Triton().run()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "PyTritonRuntimeError: gevent.monkey has replaced the threads of this program" in done.stderr

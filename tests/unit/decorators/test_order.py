@@ -23,6 +23,8 @@ from pytriton.decorators.ordering import check_infer_func
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.model_config import Tensor
 
+pytestmark = pytest.mark.filterwarnings("error::FutureWarning")  # by which 3.13 announces what breaks in 3.14
+
 ORDER = (
     r"the order, from top to bottom, is @fill_optionals, @group_by_keys, @batch or @sample, @group_by_values, "
     r"@pad_batch, @first_value"
