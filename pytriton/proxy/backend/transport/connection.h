@@ -55,11 +55,13 @@ class Connection {
                          const std::function<void()>& waiting);
 
   // The two halves of a round trip, for concurrent mode. `Receive` waits for a while, and returns whether a
-  // notification came. `AwaitTaken` waits for a while until the worker takes what was sent, and returns whether it has
-  // taken everything, or does not say.
+  // notification came. `AwaitEvent` waits until one comes, the worker has gone, or the descriptor `other` is readable.
+  // `AwaitTaken` waits for a while until the worker takes what was sent, and returns whether it has taken everything,
+  // or does not say.
   int64_t NextSequence() { return ++sequence_; }
   void Send(const Notification& notification);
   bool Receive(Notification* notification) { return channel_.Receive(notification); }
+  void AwaitEvent(int other) const { channel_.Await(other); }
   bool AwaitTaken();
 
   // Closes the connection, and wakes every thread that waits on it.
