@@ -24,6 +24,7 @@ from serving import (
     request_json,
     running_triton,
     send_floats,
+    server_of,
     token_of,
     wait_until,
 )
@@ -39,6 +40,7 @@ from pytriton.server.control import HttpControl
 
 MANY = 3 * FEW_MODELS
 FUTEX = {"x86_64": "202", "aarch64": "98"}
+POLL = {"x86_64": ("7", "0xffffffff"), "aarch64": ("73", "0x0")}  # the call, and how it waits without a timeout
 
 
 def times(factor):
@@ -265,18 +267,52 @@ def test_many_models_are_served_again_after_the_server_was_killed():
         assert [send_floats(triton, f"m{number}", [1]) for number in (0, MANY - 1)] == [[0], [MANY - 1]]
 
 
+def system_calls(pid):
+    """What the sleeping threads of a process wait in: the number of the system call, and its arguments."""
+    for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            number, *arguments = (task / "syscall").read_text().split()
+            yield number, arguments
+
+
 def idle_workers():
     """How many worker threads of this process sleep without a timeout."""
-    idle = 0
-    for task in pathlib.Path("/proc/self/task").iterdir():
-        with contextlib.suppress(OSError):
-            call = (task / "syscall").read_text().split()
-            # futex(word, FUTEX_WAIT, value, no timeout)
-            idle += call[0] in FUTEX.values() and call[2] == "0x0" and call[4] == "0x0"
-    return idle
+    # futex(word, FUTEX_WAIT, value, no timeout)
+    return sum(
+        call in FUTEX.values() and arguments[1] == "0x0" and arguments[3] == "0x0"
+        for call, arguments in system_calls("self")
+    )
 
 
-@pytest.mark.skipif(not pathlib.Path("/proc/self/syscall").exists(), reason="the kernel does not say")
+def idle_listeners(server):
+    """How many threads of the server wait for results, or for a batch to wait for, without a timeout."""
+    # poll(descriptors, 2, no timeout)
+    return sum(
+        arguments[1] == "0x2" and (call, arguments[2]) in POLL.values() for call, arguments in system_calls(server.pid)
+    )
+
+
+says_what_threads_wait_for = pytest.mark.skipif(
+    not pathlib.Path("/proc/self/syscall").exists(), reason="the kernel does not say"
+)
+
+
+@says_what_threads_wait_for
+def test_the_server_sleeps_while_coroutines_have_nothing_to_do():
+    async def double(requests):
+        return [{"y": request["x"] * 2} for request in requests]
+
+    with running_triton() as triton:
+        for number in range(4):
+            bind_floats(triton, f"m{number}", double)
+        triton.run()
+        server = server_of(triton)
+        for _ in range(2):
+            wait_until(lambda: idle_listeners(server) == 4, 20)
+            assert [send_floats(triton, f"m{number}", [number]) for number in range(4)] == [[0], [2], [4], [6]]
+
+
+@says_what_threads_wait_for
 def test_workers_of_idle_models_sleep_until_something_happens():
     with running_triton() as triton:
         before = idle_workers()

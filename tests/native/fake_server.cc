@@ -308,8 +308,9 @@ TRITONSERVER_Error* TRITONSERVER_InferenceResponseDelete(TRITONSERVER_InferenceR
   return nullptr;
 }
 
+// The caller's, as Triton's are, although its header says otherwise.
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseError(TRITONSERVER_InferenceResponse* response) {
-  return response->error;
+  return response->error == nullptr ? nullptr : new TRITONSERVER_Error(*response->error);
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceResponseModel(TRITONSERVER_InferenceResponse* response,

@@ -229,6 +229,15 @@ def test_unloading_ends_the_process_in_order_and_loading_starts_another(triton, 
     assert pid_of(triton, name) != worker.pid
 
 
+def test_a_model_that_is_unloaded_leaves_no_files_for_sockets(triton, name, load):
+    folder = pathlib.Path(server_of(triton).environ()["PYTRITON_BACKEND_FOLDER"])
+    load()
+    files = len(list(folder.rglob("*")))
+    for verb in ("unload", "load"):
+        assert command(triton, name, verb)[0] == 200
+    wait_until(lambda: len(list(folder.rglob("*"))) == files)
+
+
 def test_a_model_is_unloaded_while_its_process_is_being_started_again(triton, name, load, tmp_path):
     folder = load()
     (folder / "start.py").write_text(f"import pathlib, time; pathlib.Path('{tmp_path}/up').touch(); time.sleep(1000)")

@@ -1,5 +1,7 @@
 #include "model_instance/concurrent_executor.h"
 
+#include <sys/eventfd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -34,7 +36,10 @@ bool ConcurrentExecutor::InFlightBatch::IsComplete() const {
 
 ConcurrentExecutor::ConcurrentExecutor(std::shared_ptr<Connection> connection, std::shared_ptr<ServiceChannel> service,
                                        const InstanceContext* context)
-    : connection_(std::move(connection)), service_(std::move(service)), context_(*context) {
+    : connection_(std::move(connection)),
+      service_(std::move(service)),
+      context_(*context),
+      work_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   listener_ = std::thread([this] { Listen(); });
 }
 
@@ -101,6 +106,10 @@ bool ConcurrentExecutor::Add(int64_t sequence, std::unique_ptr<InFlightBatch> ba
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!broken_) in_flight_[sequence] = std::move(batch_in_flight);
+    if (asleep_) {
+      asleep_ = false;
+      eventfd_write(work_.get(), 1);
+    }
   }
   if (batch_in_flight == nullptr) return true;
   FailAll(batch_in_flight.get(), TRITONSERVER_ERROR_UNAVAILABLE, "the worker has gone");
@@ -135,7 +144,11 @@ void ConcurrentExecutor::Listen() {
   try {
     while (true) {
       Notification notification;
-      if (connection_->Receive(&notification)) Receive(notification);
+      if (connection_->Receive(&notification)) {
+        Receive(notification);
+      } else {
+        AwaitWork();
+      }
       const uint64_t now = MonotonicNs();
       if (now - looked < kPollEveryNs) continue;
       looked = now;
@@ -146,6 +159,19 @@ void ConcurrentExecutor::Listen() {
   } catch (const std::exception& error) {
     Break(error.what(), TRITONSERVER_ERROR_INTERNAL);
   }
+}
+
+void ConcurrentExecutor::AwaitWork() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!in_flight_.empty() || !work_.valid()) return;
+    asleep_ = true;
+  }
+  connection_->AwaitEvent(work_.get());
+  const std::lock_guard<std::mutex> lock(mutex_);
+  asleep_ = false;
+  eventfd_t woken;
+  eventfd_read(work_.get(), &woken);
 }
 
 void ConcurrentExecutor::Receive(const Notification& notification) {

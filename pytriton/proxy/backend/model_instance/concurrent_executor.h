@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_descriptor.h"
 #include "model_instance/batch.h"
 #include "model_instance/instance_context.h"
 #include "services/service_channel.h"
@@ -72,6 +73,8 @@ class ConcurrentExecutor {
   void AwaitRoom(int64_t sequence);
   size_t in_flight();
   void Listen();
+  // Sleeps while nothing is in flight.
+  void AwaitWork();
   void Receive(const Notification& notification);
   InFlightBatch* Find(int64_t sequence);
   void Deliver(int64_t sequence, const ResultMessage& result, const char* data);
@@ -98,7 +101,9 @@ class ConcurrentExecutor {
   std::condition_variable room_;
   std::unordered_map<int64_t, std::unique_ptr<InFlightBatch>> in_flight_;  // only the receiving thread removes any
   bool broken_ = false;
-  int64_t returned_ = 0;  // the last batch from which the inference callable has returned
+  bool asleep_ = false;        // the receiving thread, which sleeps until there is work
+  const FileDescriptor work_;  // becomes readable when there is some
+  int64_t returned_ = 0;       // the last batch from which the inference callable has returned
   std::thread listener_;
 };
 

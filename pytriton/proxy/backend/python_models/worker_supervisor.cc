@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/work_folder.h"
 #include "python_models/supervision_policy.h"
 #include "triton/error.h"
 
@@ -57,6 +58,7 @@ WorkerSupervisor::~WorkerSupervisor() {
     if (!idle || !process->process().WaitFor(left)) process->process().Kill();
   }
   thread_.join();
+  if (!load_.folder.empty()) RemoveFolder(load_.folder);
 }
 
 std::string WorkerSupervisor::Complete(const CommandMessage& command) { return CallStarted(command).config; }

@@ -24,7 +24,7 @@ class WorkerSupervisor {
   // Starts the process. `start_timeout` limits each command that runs the model's code.
   WorkerSupervisor(ProcessSpec spec, std::string model, ChildProcess::Timeout start_timeout,
                    OpenService open_service = nullptr);
-  // Stops the process, and kills it if it does not exit in time.
+  // Stops the process, kills it if it does not exit in time, and removes the folder of its sockets.
   ~WorkerSupervisor();
   WorkerSupervisor(const WorkerSupervisor&) = delete;
   WorkerSupervisor& operator=(const WorkerSupervisor&) = delete;

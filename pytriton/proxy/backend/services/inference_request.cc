@@ -71,17 +71,13 @@ InferenceReplyOutput ToOutput(TRITONSERVER_InferenceResponse* response, uint32_t
   return output;
 }
 
-// `blocks` receives the outputs' blocks.
+// `blocks` receives the outputs' blocks. Throws TritonError if the request failed.
 InferenceReplyMessage ToReply(TRITONSERVER_InferenceResponse* response, bool final, std::vector<OutputBlock*>* blocks) {
   InferenceReplyMessage reply;
   reply.final = final;
   if (response == nullptr) return reply;
-  if (TRITONSERVER_Error* error = TRITONSERVER_InferenceResponseError(response)) {  // owned by the response
-    reply.failed = true;
-    reply.code = TRITONSERVER_ErrorCode(error);
-    reply.message = TRITONSERVER_ErrorMessage(error);
-    return reply;
-  }
+  // Deletes the error: although Triton's header says that the response owns it, each call returns a new one.
+  Check(TRITONSERVER_InferenceResponseError(response));
   reply.response = true;
   const char* text = nullptr;
   Check(TRITONSERVER_InferenceResponseModel(response, &text, &reply.version));

@@ -101,6 +101,11 @@ bool Channel::Receive(Notification* notification, std::vector<FileDescriptor>* f
   return Receive(notification, 0, fds);
 }
 
+void Channel::Await(int other) const {
+  pollfd events[] = {{socket_.get(), POLLIN, 0}, {other, POLLIN, 0}};
+  poll(events, 2, -1);
+}
+
 bool Channel::ReceiveNow(Notification* notification) { return Receive(notification, MSG_DONTWAIT, nullptr); }
 
 bool Channel::Receive(Notification* notification, int flags, std::vector<FileDescriptor>* fds) {

@@ -46,6 +46,9 @@ class Channel {
   // Throws ChannelError if the worker has disconnected.
   bool Receive(Notification* notification, std::vector<FileDescriptor>* fds = nullptr);
 
+  // Waits until there is something to receive, the worker has gone, or the descriptor `other` is readable.
+  void Await(int other) const;
+
   // Receives a notification without waiting. Returns whether there was one. Throws as `Receive` does.
   bool ReceiveNow(Notification* notification);
 
