@@ -69,14 +69,10 @@ def line_with(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
     raise AssertionError("".join(seen))
 
 
-def test_quickstart_prints_answers_over_http_and_grpc() -> None:
+def test_quickstart_prints_answers_over_http_and_grpc_and_says_how_to_keep_it_running() -> None:
     printed = run(ADD_SUB / "quickstart.py")
     for protocol in ("http", "grpc"):
         assert f"tritonclient.{protocol}: add = [[11.0, 22.0, 33.0]], sub = [[-9.0, -18.0, -27.0]]" in printed
-
-
-def test_quickstart_says_how_to_keep_it_running() -> None:
-    printed = run(ADD_SUB / "quickstart.py")
     shown = re.search(r"^python (examples/add_sub/quickstart.py) --serve --http-port (\d+)$", printed, re.MULTILINE)
     assert shown is not None, printed
     assert f"curl -s http://127.0.0.1:{shown[2]}/v2/models/AddSub/infer" in printed

@@ -1,22 +1,11 @@
 // The C++ half of what worker processes and their owner tell each other, and of reading JSON, for Python to call.
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string>
 
 #include "base/json.h"
 #include "peer_codecs.h"
+#include "return_text.h"
 #include "transport/control_channel.h"
-
-namespace {
-
-int64_t Return(const std::string& text, char* target, int64_t capacity) {
-  const auto size = static_cast<int64_t>(text.size());
-  std::memcpy(target, text.data(), std::min(size, capacity));
-  return size;
-}
-
-}  // namespace
 
 extern "C" {
 
@@ -28,7 +17,7 @@ int64_t control_command(int64_t command, int64_t version, const char* const* tex
   Encode(pytriton::CommandMessage{static_cast<pytriton::Command>(command), text(0), text(1), version, text(2), text(3),
                                   text(4), text(5), text(6), text(7)},
          &writer);
-  return Return(writer.ToString(), target, capacity);
+  return ReturnText(writer.ToString(), target, capacity);
 }
 
 // Reads a reply, and writes what it has read in the same way. Returns its size; or, when it is none, -1.
@@ -44,7 +33,7 @@ int64_t control_recode_reply(const char* frame, int64_t size, char* target, int6
       Encode(reply.admission, &admission);
       bytes += admission.ToString();
     }
-    return Return(bytes, target, capacity);
+    return ReturnText(bytes, target, capacity);
   } catch (const pytriton::ProtocolError&) {
     return -1;
   }
@@ -63,7 +52,7 @@ int64_t json_text(const char* text, int64_t size, const char* path, char* target
       place = part[0] == '#' ? &place->items().at(std::stoul(part.substr(1))) : &(*place)[part];
       start = end + 1;
     }
-    return Return(place->text(), target, capacity);
+    return ReturnText(place->text(), target, capacity);
   } catch (const pytriton::JsonError&) {
     return -1;
   }

@@ -21,7 +21,7 @@ struct TRITONSERVER_Metric {
 
 namespace {
 
-std::mutex mutex;
+std::mutex metrics_mutex;
 std::map<std::pair<std::string, std::string>, TRITONSERVER_Metric*> metrics;  // by family, and values of labels
 
 }  // namespace
@@ -29,7 +29,7 @@ std::map<std::pair<std::string, std::string>, TRITONSERVER_Metric*> metrics;  //
 namespace fake_metrics {
 
 double ValueOf(const std::string& family) {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(metrics_mutex);
   for (const auto& [key, metric] : metrics) {
     if (key.first == family) return metric->value;
   }
@@ -67,7 +67,7 @@ TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric, TRITONS
                                            const TRITONSERVER_Parameter** labels, const uint64_t label_count) {
   std::string joined;
   for (uint64_t i = 0; i < label_count; ++i) joined += (i > 0 ? "/" : "") + labels[i]->value;
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(metrics_mutex);
   *metric = new TRITONSERVER_Metric{family, joined};
   ++family->metrics;
   metrics[std::pair(family->name, joined)] = *metric;
@@ -75,7 +75,7 @@ TRITONSERVER_Error* TRITONSERVER_MetricNew(TRITONSERVER_Metric** metric, TRITONS
 }
 
 TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric) {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(metrics_mutex);
   --metric->family->metrics;
   metrics.erase(std::pair(metric->family->name, metric->labels));
   delete metric;
@@ -83,19 +83,19 @@ TRITONSERVER_Error* TRITONSERVER_MetricDelete(TRITONSERVER_Metric* metric) {
 }
 
 TRITONSERVER_Error* TRITONSERVER_MetricValue(TRITONSERVER_Metric* metric, double* value) {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(metrics_mutex);
   *value = metric->value;
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONSERVER_MetricIncrement(TRITONSERVER_Metric* metric, double value) {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(metrics_mutex);
   metric->value += value;
   return nullptr;
 }
 
 TRITONSERVER_Error* TRITONSERVER_MetricSet(TRITONSERVER_Metric* metric, double value) {
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(metrics_mutex);
   metric->value = value;
   return nullptr;
 }

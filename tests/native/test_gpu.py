@@ -37,16 +37,20 @@ def run(driver_folder: Path, name: str, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("behaviour_of", ["driver", "page_locks", "gpu_tensor", "serving", "failing", "repository"])
+@pytest.mark.parametrize("behaviour_of", ["driver", "page_locks", "gpu_tensor", "failing", "repository"])
 def test_on_a_stand_in_for_a_gpu(driver_folder: Path, behaviour_of: str) -> None:
     assert run(driver_folder, behaviour_of)[-1] == "passed"
 
 
-@pytest.mark.parametrize(("setting", "is_locked"), [("1", True), ("0", False)])
-def test_pages_are_locked_unless_the_environment_says_otherwise(
-    driver_folder: Path, setting: str, is_locked: bool
+@pytest.mark.parametrize(
+    ("settings", "is_locked"), [({}, True), ({"PYTRITON_PAGE_LOCKS": "0"}, False)], ids=["locked", "not locked"]
+)
+def test_functions_serve_tensors_and_pages_are_locked_unless_the_environment_says_otherwise(
+    driver_folder: Path, settings: dict[str, str], is_locked: bool
 ) -> None:
-    assert f"page-locked: {is_locked}" in run(driver_folder, "serving", PYTRITON_PAGE_LOCKS=setting)
+    lines = run(driver_folder, "serving", **settings)
+    assert lines[-1] == "passed"
+    assert f"page-locked: {is_locked}" in lines
 
 
 @pytest.mark.parametrize("reason", ["WITHOUT_IPC", "OPENS_NOTHING"])

@@ -237,7 +237,7 @@ def nonsense(draw: st.DrawFn) -> tuple[bytes, int]:
     return bytes(data), KINDS.index(type(message))
 
 
-@hypothesis.settings(settings, max_examples=600)
+@hypothesis.settings(settings, max_examples=300)
 @given(nonsense())
 def test_both_halves_agree_on_what_is_no_message(library: ctypes.CDLL, drawn: tuple[bytes, int]) -> None:
     data, kind = drawn

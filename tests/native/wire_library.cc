@@ -1,11 +1,10 @@
 // The C++ half of the message layout, for Python to call. Kinds of messages are numbered as in `Message`.
-#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <random>
 #include <string>
 
 #include "messages.h"
+#include "return_text.h"
 
 using pytriton::DecodeMessage;
 using pytriton::EncodeMessage;
@@ -20,12 +19,6 @@ Message Made(int kind, uint64_t seed, int64_t data_size) {
   return RandomMessage(kind, data_size, &random);
 }
 
-int64_t Return(const std::string& text, char* target, int64_t capacity) {
-  const auto size = static_cast<int64_t>(text.size());
-  std::memcpy(target, text.data(), std::min(size, capacity));
-  return size;
-}
-
 }  // namespace
 
 extern "C" {
@@ -36,15 +29,15 @@ int64_t wire_version() { return pytriton::kProtocolVersion; }
 // of the reason.
 int64_t wire_recode(int kind, const char* message, int64_t size, char* target, int64_t capacity) {
   try {
-    return Return(EncodeMessage(DecodeMessage(kind, message, size)), target, capacity);
+    return ReturnText(EncodeMessage(DecodeMessage(kind, message, size)), target, capacity);
   } catch (const pytriton::ProtocolError& error) {
-    return -Return(error.what(), target, capacity);
+    return -ReturnText(error.what(), target, capacity);
   }
 }
 
 // Makes a message up. Returns its size without its data.
 int64_t wire_make(int kind, uint64_t seed, int64_t data_size, char* target, int64_t capacity) {
-  return Return(EncodeMessage(Made(kind, seed, data_size)), target, capacity);
+  return ReturnText(EncodeMessage(Made(kind, seed, data_size)), target, capacity);
 }
 
 // Whether `message` is the one that `wire_make` makes up.

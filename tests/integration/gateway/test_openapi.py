@@ -30,7 +30,7 @@ def test_requests_and_responses_are_as_it_says(gateway, mode):
         if result.ok().path.rpartition("/")[2] in SLOW_OR_FAILING:
             continue
 
-        @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
         @given(result.ok().as_strategy(generation_mode=mode))
         def check(case):
             is_form = case.media_type == "multipart/form-data"  # in which an empty list is left out
