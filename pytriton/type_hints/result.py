@@ -69,13 +69,13 @@ def result_hint(hint: Any, namespace: Namespace) -> ResultHint:
 def _result(hint: Any, namespace: Namespace) -> ResultHint:
     hint = without_alias(hint)
     if typing.is_typeddict(hint):
-        return ResultHint(_fields(hint, resolved(hint, namespace), namespace), converted=False)
+        return ResultHint(_fields(hint, resolved(hint, namespace)), converted=False)
     if dataclasses.is_dataclass(hint):
         names = [field.name for field in dataclasses.fields(hint)]
         hints = resolved(hint, namespace)
-        return ResultHint(_fields(hint, {name: hints[name] for name in names}, namespace), named=_by_attributes(names))
+        return ResultHint(_fields(hint, {name: hints[name] for name in names}), named=_by_attributes(names))
     if isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields"):
-        values = _fields(hint, resolved(hint, namespace), namespace)
+        values = _fields(hint, resolved(hint, namespace))
         return ResultHint(values, named=operator.methodcaller("_asdict"), converted=False)
     if hint is None or hint is type(None):
         raise PyTritonBadParameterError("is None; a model has at least one output.")
@@ -91,7 +91,7 @@ def _result(hint: Any, namespace: Namespace) -> ResultHint:
     return ResultHint({name: value}, named=lambda result: {name: result})
 
 
-def _fields(hint: Any, annotations: Mapping[str, Any], namespace: Namespace) -> dict[str, ValueHint]:
+def _fields(hint: Any, annotations: Mapping[str, Any]) -> dict[str, ValueHint]:
     values = {}
     for name, annotation in annotations.items():
         if getattr(typing.get_origin(annotation), "_name", None) in _QUALIFIERS:

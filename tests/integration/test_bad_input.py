@@ -229,7 +229,7 @@ SERVERS = {
     "backends in a folder that does not exist": (
         lambda folder: settings(backend_directory=str(folder / "missing")),
         PyTritonBadParameterError,
-        ["TritonConfig.backend_directory", "/missing'", "which is not a folder", "name one that has a folder for each"],
+        ["TritonConfig.backend_directory", "/missing'", "which is not a folder", "name one with a folder for each"],
     ),
     "an address that is none": (
         lambda _: settings(http_address="http://localhost"),

@@ -169,7 +169,7 @@ def test_a_client_cannot_say_which_models_wait_for_its_request(triton, protocol)
 
     with (
         client_of(triton, protocol) as client,
-        pytest.raises(InferenceServerException, match="'pytriton_callers' is the server's own"),
+        pytest.raises(InferenceServerException, match="'pytriton_callers' is reserved for the server"),
     ):
         client.infer(ECHO, {"x": np.float32([[1]])}, parameters=callers)
 

@@ -323,7 +323,7 @@ def test_an_actor_takes_no_tensors_of_gpus(triton, name):
         ({"retries": 1.5}, "retries is 1.5"),
         ({"placement_timeout_s": None}, "placement_timeout_s is None"),
         ({"ray_actor_options": []}, "use a dictionary"),
-        ({"ray_actor_options": {"lifetime": "detached"}}, "'lifetime', which is not free"),
+        ({"ray_actor_options": {"lifetime": "detached"}}, "'lifetime', which is reserved"),
         ({"ray_actor_options": {"colour": "red"}}, "Ray does not accept the actor options"),
     ],
 )

@@ -15,14 +15,8 @@ from pytriton.client.exceptions import PyTritonClientClosedError
 process = object()
 """An object that is different in each process."""
 
-_first = process
 _inherited: weakref.WeakSet[Any] = weakref.WeakSet()
 _kept: list[Any] = []
-
-
-def is_child() -> bool:
-    """Returns whether this process was forked from one that had imported this module."""
-    return process is not _first
 
 
 def error(what: str) -> PyTritonClientClosedError:
@@ -43,25 +37,6 @@ def keep_in_children(thing: Any) -> None:
     threads that do not exist in the child.
     """
     _inherited.add(thing)
-
-
-def keep_of_parent(thing: Any, pid: int) -> bool:
-    """Keeps an object alive during its deletion, if it belongs to the parent of this forked process.
-
-    In a child, variables of the parent's other threads are deleted before its fork handlers run; the process id differs
-    already.
-
-    Args:
-        thing: The object.
-        pid: The process that created it.
-
-    Returns:
-        Whether it is the parent's.
-    """
-    if pid == os.getpid():
-        return False
-    _kept.append(thing)
-    return True
 
 
 def _renew() -> None:

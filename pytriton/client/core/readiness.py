@@ -80,67 +80,114 @@ def wait_until_ready(
         PyTritonClientInferenceServerError: The endpoint requires an access token, or another program responds.
     """
     present = servers.look()
-    named = _named(model) if model else ""
-    deadline = Deadline(timeout_s, f"Waiting for {f'{named} at ' if named else ''}{servers.described()}", started)
-    next_look_s = min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
-    warned = False
-    up: Server | None = None  # ready, but without the model
-    reason: PyTritonClientError | None = None
-    may_be_absent, limit = not policy.model, WaitLimit(policy)
-    looked_s = deadline.waited_s() if servers.changes else 0.0  # there may have been no server before
+    wait = _Wait(servers, model, timeout_s, started, policy)
+    deadline = wait.deadline
     for attempt in itertools.count(1):
-        found = False
-        if up is not None and up.is_gone:
-            up = None
-        if not present:
-            reason, may_be_absent = servers.no_address(), False
-            limit.note(None)
-        for server in present:
-            state = yield from _state(servers, server, model, deadline, len(present))
-            if state is True:
-                server.mark_up()
-                found = True
-                continue
-            server.mark_down()
-            may_be_absent = may_be_absent and state == "up"  # a server that is starting may still load it
-            limit.note(state)
-            if state == "up":
-                up = server
-            # A timeout at the last moment is less informative than the result before.
-            elif not (isinstance(state, PyTritonClientTimeoutError) and (up or reason)):
-                assert isinstance(state, PyTritonClientError)
-                up, reason = None if up is server else up, state
-        if found:
-            if policy is WAIT_FOR_ALL and len(present) == 1:  # else, the model's configuration is fetched next
+        if (yield from wait.probe(present)):
+            if policy is WAIT_FOR_ALL and len(present) == 1:  # otherwise, the model's configuration is fetched next
                 yield from _check_metadata(present[0], deadline)
             return
         if attempt == 1:
-            yield from _check_protocols(present, reason)
-        if deadline.waited_s() - looked_s > limit.limit_s:
-            raise unavailable(servers.described(), reason)
-        if model is not None and may_be_absent and deadline.waited_s() - looked_s > _ABSENT_S:
-            yield from _check_presence(present, model, deadline)
-            may_be_absent = False
-        if deadline.waited_s() > next_look_s:
-            next_look_s += _LOOK_CLOSER_EVERY_S
-            if model is not None and up is not None:
-                yield from _look_closer(up, model, deadline, warn=not warned)
-                warned = True
-            elif up is None and not warned and _is_malformed(reason):
-                assert reason is not None
-                LOGGER.warning("Still waiting, up to %s: %s", in_seconds(timeout_s), reason.message)
-                warned = True
+            yield from _check_protocols(present, wait.reason)
+        wait.check_limit()
+        yield from wait.check_presence(present)
+        yield from wait.look_closer()
         if not deadline.passed():
             yield functools.partial(sleep, min(_BACK_OFF.pause_s(attempt), deadline.remaining_s()))
         if deadline.passed():  # no time is left for another check
-            break
+            raise wait.timeout()
         present = servers.look()
-    if up is not None:
-        raise PyTritonClientModelNotReadyError(
-            f"The server at {up.url} is ready, but {named} was not within {in_seconds(timeout_s)}; is it loaded, "
-            "under this name and version?"
-        )
-    raise deadline.error(f": {reason.message.rstrip('.')}" if reason else "")
+
+
+class _Wait:
+    """The state of a wait for servers and a model.
+
+    Attributes:
+        deadline: When it ends.
+        reason: The latest error of a server.
+    """
+
+    def __init__(
+        self,
+        servers: ServerSet,
+        model: tuple[str, str] | None,
+        timeout_s: float,
+        started: float | None,
+        policy: WaitPolicy,
+    ) -> None:
+        self._servers, self._model = servers, model
+        self._named = _named(model) if model else ""
+        what = f"Waiting for {f'{self._named} at ' if self._named else ''}{servers.described()}"
+        self.deadline = Deadline(timeout_s, what, started)
+        self.reason: PyTritonClientError | None = None
+        self._up: Server | None = None  # ready, but without the model
+        self._may_be_absent, self._limit = not policy.model, WaitLimit(policy)
+        self._looked_s = self.deadline.waited_s() if servers.changes else 0.0  # there may have been no server before
+        self._next_look_s = min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
+        self._has_warned = False
+
+    def probe(self, present: Sequence[Server]) -> Steps[bool]:
+        """Checks all servers once, and marks them as up or down; returns whether any is ready."""
+        found = False
+        if self._up is not None and self._up.is_gone:
+            self._up = None
+        if not present:
+            self.reason, self._may_be_absent = self._servers.no_address(), False
+            self._limit.note(None)
+        for server in present:
+            state = yield from _state(self._servers, server, self._model, self.deadline, len(present))
+            if state is True:
+                server.mark_up()
+                found = True
+            else:
+                server.mark_down()
+                self._note(server, state)
+        return found
+
+    def _note(self, server: Server, state: bool | str | PyTritonClientError) -> None:
+        is_up = state == "up"
+        self._may_be_absent = self._may_be_absent and is_up  # a server that is starting may still load it
+        self._limit.note(state)
+        if is_up:
+            self._up = server
+        # A timeout at the last moment is less informative than the result before.
+        elif not (isinstance(state, PyTritonClientTimeoutError) and (self._up or self.reason)):
+            assert isinstance(state, PyTritonClientError)
+            self._up, self.reason = None if self._up is server else self._up, state
+
+    def check_limit(self) -> None:
+        """Raises an error if the policy does not allow to wait any longer."""
+        if self.deadline.waited_s() - self._looked_s > self._limit.limit_s:
+            raise unavailable(self._servers.described(), self.reason)
+
+    def check_presence(self, present: Sequence[Server]) -> Steps[None]:
+        """Raises an error, after a moment, if all servers are ready and none has the model."""
+        waited_s = self.deadline.waited_s() - self._looked_s
+        if self._model is not None and self._may_be_absent and waited_s > _ABSENT_S:
+            yield from _check_presence(present, self._model, self.deadline)
+            self._may_be_absent = False
+
+    def look_closer(self) -> Steps[None]:
+        """Logs a warning after a while; raises an error if the model failed to load."""
+        if self.deadline.waited_s() <= self._next_look_s:
+            return
+        self._next_look_s += _LOOK_CLOSER_EVERY_S
+        if self._model is not None and self._up is not None:
+            yield from _look_closer(self._up, self._model, self.deadline, warn=not self._has_warned)
+            self._has_warned = True
+        elif self._up is None and not self._has_warned and _is_malformed(self.reason):
+            assert self.reason is not None
+            LOGGER.warning("Still waiting, up to %s: %s", in_seconds(self.deadline.timeout_s), self.reason.message)
+            self._has_warned = True
+
+    def timeout(self) -> PyTritonClientError:
+        """Returns the error of a wait whose time has passed."""
+        if self._up is not None:
+            return PyTritonClientModelNotReadyError(
+                f"The server at {self._up.url} is ready, but {self._named} was not within "
+                f"{in_seconds(self.deadline.timeout_s)}; is it loaded, under this name and version?"
+            )
+        return self.deadline.error(f": {self.reason.message.rstrip('.')}" if self.reason else "")
 
 
 def check_protocol(server: Server, error: PyTritonClientError | None) -> Steps[None]:

@@ -138,7 +138,7 @@ def test_a_server_whose_models_may_not_be_listed(protocol, name):
         bind_floats(triton, name, echo)
         triton.run()
         with ModelClient(url_of(triton, protocol), "no-such-model") as client:
-            message = r"has no model 'no-such-model'; check its name and version, or pass access_token to have"
+            message = r"has no model 'no-such-model'; check its name and version, or pass access_token to get"
             fails_at_once(client, PyTritonClientModelUnavailableError, message)
         with ModelClient(url_of(triton, protocol), "no-such-model", access_token=triton.get_access_token()) as client:
             fails_at_once(client, PyTritonClientModelUnavailableError, rf"no-such-model'; it has '{name}'\.$")
@@ -367,7 +367,7 @@ def test_a_port_that_hangs_up():
     with listening(refusing) as port, ModelClient(f"http://{HOST}:{port}", "any") as client:
         started = time.monotonic()
         with pytest.raises(
-            PyTritonClientTimeoutError, match=r"broke before the response .* Check that the server runs"
+            PyTritonClientTimeoutError, match=r"broke before the response .* Check that the server is running"
         ):
             client.infer_sample([1])
         assert OTHER_PROGRAM_S < time.monotonic() - started < OTHER_PROGRAM_S + AT_ONCE_S

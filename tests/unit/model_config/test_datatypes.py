@@ -144,7 +144,9 @@ def test_a_dtype_of_another_library_is_told_what_numpy_calls_it(dtype, name):
 
 def test_a_dtype_of_pytorch_is_told_what_numpy_calls_it():
     torch = pytest.importorskip("torch")
-    with pytest.raises(PyTritonBadParameterError, match=r"^dtype torch\.float32 is not written .* use 'float32'\.$"):
+    with pytest.raises(
+        PyTritonBadParameterError, match=r"^dtype torch\.float32 is not one of NumPy.s; use 'float32'\.$"
+    ):
         datatype_of(torch.float32)
 
 

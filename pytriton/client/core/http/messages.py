@@ -17,7 +17,6 @@ from pytriton.client.url import TritonUrl
 BUFFER_BYTES = 65536
 """The size of the buffer for a response's head; a large body has its own."""
 _ALIGNMENT = 64
-_SWITCHING_PROTOCOLS = 101
 _OK = 200
 # They determine where a request ends.
 _FRAMING = frozenset({"content-length", "transfer-encoding"})
