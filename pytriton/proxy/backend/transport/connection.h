@@ -55,9 +55,9 @@ class Connection {
                          const std::function<void()>& waiting);
 
   // The two halves of a round trip, for concurrent mode. `Receive` waits for a while, and returns whether a
-  // notification arrived. `AwaitEvent` waits until one arrives, the worker has disconnected, or the descriptor `other` is
-  // readable. `AwaitTaken` waits for a while until the worker takes pending notifications, and returns whether it has
-  // taken all, or does not count them.
+  // notification arrived. `AwaitEvent` waits until one arrives, the worker has disconnected, or the descriptor `other`
+  // is readable. `AwaitTaken` waits for a while until the worker takes pending notifications, and returns whether it
+  // has taken all, or does not count them.
   int64_t NextSequence() { return ++sequence_; }
   void Send(const Notification& notification);
   bool Receive(Notification* notification) { return channel_.Receive(notification); }
