@@ -27,9 +27,9 @@ class Native:
         folder.mkdir(exist_ok=True)
         self._folder = folder
 
-    def build(self, *targets: str) -> list[Path]:
-        """Paths of the targets' files. Targets of different calls are built side by side."""
-        folder = self._folder / targets[0]
+    def build(self, *targets: str, folder_name: str | None = None) -> list[Path]:
+        """Paths of the targets' files. Targets of different folders are built side by side."""
+        folder = self._folder / (folder_name or targets[0])
         folder.mkdir(exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

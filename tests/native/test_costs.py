@@ -11,7 +11,7 @@ import pytest
 @pytest.fixture(scope="module")
 def costs(native: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Counts per batch, by name, for so many requests of so many float32."""
-    (program,) = native.build("costs")
+    (program,) = native.build("costs", folder_name="sanitizers")  # whose parts it has
     folder: Path = tmp_path_factory.mktemp("costs")
 
     def count(requests: int, values: int) -> dict[str, float]:

@@ -168,7 +168,7 @@ def programs(native: Any, request: pytest.FixtureRequest) -> dict[str, Path]:
     selected = [item for item in request.session.items if isinstance(item, pytest.Function)]
     parameters = [item.callspec.params for item in selected if "programs" in item.fixturenames]
     names = {f"{each.get('program', 'arena_stress')}_{each.get('sanitizer', 'address')}" for each in parameters}
-    return dict(zip(sorted(names), native.build(*sorted(names)), strict=True))
+    return dict(zip(sorted(names), native.build(*sorted(names), folder_name="sanitizers"), strict=True))
 
 
 def output_of(native: Any, program: Path, *arguments: str) -> str:
