@@ -124,7 +124,7 @@ def test_errors(client):
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ({}, "'inputs' of the request is no list"),
+        ({}, "'inputs' of the request is not a list"),
         ({"inputs": []}, "also needs 'x'"),
         (message_of(name="z"), "no input 'z'"),
         (message_of(datatype="INT32"), "is FP32"),
