@@ -75,7 +75,7 @@ class GatewayConfig:
     read_timeout_s: float = 60.0
     max_body_size: int = 64 << 20
     max_total_body_size: int = 1 << 30
-    max_stream_backlog: int = 64 << 20
+    max_stream_backlog: int = 256 << 20
     max_samples: int = 10_000
     max_requests: int = 10_000
     request_timeout_s: float = 60.0
