@@ -1,4 +1,4 @@
-"""Deploys the bound models to a server: as it starts, or once it is ready, and again when it has ended."""
+"""Deploys the bound models to a server: at its start, or once it is ready, and again after it has exited."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DOWN = (ServerState.STOPPED, ServerState.RESTARTING)  # the server loads its mo
 
 
 class ModelDeployer:
-    """Decides how a server gets the bound models: whether it loads them as it starts, or is told to load each.
+    """Decides how a server gets the bound models: whether it loads them at its start, or on a command for each.
 
     Args:
         models: The bound models.
@@ -57,7 +57,7 @@ class ModelDeployer:
             server.start()
 
     def complete(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
-        """Loads the models that a server, which is ready now, has not loaded as it started.
+        """Loads the models that a ready server has not loaded at its start.
 
         Raises:
             PyTritonInvalidOperationError: The server refuses a model, or the callable of one cannot be created.
@@ -68,7 +68,7 @@ class ModelDeployer:
             self._models.load_missing()
 
     def deploy_again(self, server: LocalServer | RemoteServer, registry: Registry) -> list[str]:
-        """Deploys all models to a server that has ended and is starting again; returns their names.
+        """Deploys all models to a server that has exited and is being restarted; returns their names.
 
         Raises:
             PyTritonInvalidOperationError: The server refuses a model.
@@ -78,14 +78,14 @@ class ModelDeployer:
         return self._models.names()
 
     def defers(self, server: LocalServer | RemoteServer | None) -> bool:
-        """Returns whether a new model is loaded together with others by `load_deferred`: there are many."""
+        """Returns whether a new model is loaded later, with others, by `load_deferred`, since there are many."""
         return isinstance(server, LocalServer) and len(self._models) >= FEW_MODELS
 
     def load_deferred(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
-        """Loads the models that were deferred; if they are many, the server starts anew to load them all at once.
+        """Loads the deferred models; if there are many, the server is restarted, and loads them all at its start.
 
         Raises:
-            PyTritonRuntimeError: The server cannot be started again.
+            PyTritonRuntimeError: The server cannot be restarted.
             PyTritonInvalidOperationError: The server refuses a model, or the callable of one cannot be created.
         """
         if self._models.deferred <= FEW_MODELS or not isinstance(server, LocalServer) or self._is_shared(server):
@@ -95,7 +95,7 @@ class ModelDeployer:
         self._models.load_missing()
 
     def _is_shared(self, server: LocalServer) -> bool:
-        """Returns whether the server has models beside the bound ones, such as those of the user's repository."""
+        """Returns whether the server has models besides the bound ones, such as those of the user's repository."""
         states = server.control.states()
         return states is None or not {name for name, _ in states} <= set(self._models.names())
 

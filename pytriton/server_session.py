@@ -43,7 +43,7 @@ _UNATTENDED_S = 1.0  # since the last model was bound
 class ServerSession:
     """Starts the server when it is needed, restarts it when it exits unexpectedly, and stops it.
 
-    Nothing is created before `connect`, and after `stop`, `connect` may be called again.
+    Nothing is created before `connect`, which may be called again after `stop`.
 
     Args:
         open_server: Returns the server, before its start; called with the workspace.
@@ -70,7 +70,7 @@ class ServerSession:
         """Time limit for running callables when the server stops, in seconds."""
         self.lock = threading.RLock()
         self.woken = threading.Event()
-        """Set when there is something to look at: the server has ended, or was stopped."""
+        """Set when the server has exited or was stopped."""
         self.generation = 0
         """Counts changes of models, and starts of the server."""
         self.runs = False
@@ -103,7 +103,7 @@ class ServerSession:
         """Returns the server, once it is ready and the models are loaded; called with the lock held.
 
         Raises:
-            PyTritonRuntimeError: The server cannot be started or reached, or has ended.
+            PyTritonRuntimeError: The server cannot be started or reached, or has exited.
             PyTritonInvalidOperationError: The server refuses a model.
         """
         server = self._ready_server()
@@ -120,7 +120,7 @@ class ServerSession:
         return server
 
     def open(self, server: LocalServer | RemoteServer) -> None:
-        """Lets a local server say that it is ready; from now on, each model that is added is loaded at once."""
+        """Makes a local server report that it is ready; models that are added from now on are loaded at once."""
         server.open_gate()
         self._is_open = True
 
@@ -149,12 +149,12 @@ class ServerSession:
         return server
 
     def add(self, model: BoundModel) -> None:
-        """Adds a model, and loads it if there is a server, which may end meanwhile.
+        """Adds a model, and loads it if there is a server, which may exit meanwhile.
 
         Raises:
             PyTritonModelConfigError: Another version of the model has other inputs, outputs or settings.
             PyTritonInvalidOperationError: The server refuses the model, or a process cannot create its callable.
-            PyTritonRuntimeError: The model's files cannot be written, or the server has ended and stays down.
+            PyTritonRuntimeError: The model's files cannot be written, or the server has exited for good.
         """
         with self.lock:
             self.generation += 1
@@ -175,7 +175,7 @@ class ServerSession:
             self.generation += 1
 
     def remove(self, name: str, version: int | None = None) -> list[BoundModel]:
-        """Removes a model, and unloads it if there is a server; requests in flight go on.
+        """Removes a model, and unloads it if there is a server; requests in flight are still served.
 
         Raises:
             PyTritonBadParameterError: No such model is bound.
@@ -198,10 +198,10 @@ class ServerSession:
     def wait_until_served(self, removed: Sequence[BoundModel]) -> None:
         """Waits until removed models have served their requests, or for the exit timeout."""
         for name in dict.fromkeys(wait_until_served(removed, time.monotonic() + self.exit_timeout_s)):
-            LOGGER.warning("Model %r is unbound, and still serves requests that it got before.", name)
+            LOGGER.warning("Model %r is unbound, but still serves earlier requests.", name)
 
     def drain(self) -> None:
-        """Lets a local server say that it is not ready, and returns when it may stop; it still serves requests."""
+        """Makes a local server report that it is not ready, and returns when it may stop; it still serves requests."""
         if (server := self.server) is not None:
             server.drain()
 
@@ -222,7 +222,7 @@ class ServerSession:
             if server is None or registry is None:
                 return False
             deadline = time.monotonic() + self.exit_timeout_s
-            # Each of these is done, even if one before raises something: Ctrl-C, for example.
+            # All of these are called, even if an earlier one raises an exception, such as KeyboardInterrupt.
             with contextlib.ExitStack() as steps:
                 steps.callback(self.woken.set)
                 steps.callback(atexit.unregister, self._stop_all)
@@ -238,7 +238,7 @@ class ServerSession:
             return True
 
     def _undeploy(self, server: LocalServer | RemoteServer, deadline: float) -> None:
-        """Has the server refuse requests, and unloads all models; notes which have requests at the deadline."""
+        """Makes the server refuse requests, and unloads all models; notes those with requests at the deadline."""
         server.refuse()
         server.prepare_to_stop(self.exit_timeout_s)
         self._lost = self.models.undeploy(deadline, unload=server.is_alive())
@@ -251,7 +251,7 @@ class ServerSession:
         return server is not None and server.is_alive() and server.control.is_live()
 
     def is_ready(self) -> bool:
-        """Returns whether the server says that it is ready."""
+        """Returns whether the server reports that it is ready."""
         server = self.server
         return server is not None and server.is_alive() and server.control.is_ready()
 
@@ -260,7 +260,7 @@ class ServerSession:
 
         Args:
             server: The server.
-            monitoring_period_s: How often, in seconds, to check whether it still responds.
+            monitoring_period_s: Seconds between two checks whether it still responds.
 
         Returns:
             Whether it has failed.
@@ -277,13 +277,13 @@ class ServerSession:
         return server.state.has_failed
 
     def replace_models(self, models: Iterable[BoundModel]) -> ModelChanges:
-        """Binds models in place of those that are bound, without disturbing those that are the same in both.
+        """Replaces the bound models, without disturbing those that stay the same.
 
         Args:
-            models: The models, which no server has.
+            models: The new models, which are not deployed yet.
 
         Returns:
-            What has changed. A model that cannot be bound leaves the one that was bound before in its place.
+            The changes. If a model cannot be bound, the earlier one stays bound.
         """
         with self.lock:
             return replace_models(self.models, models, add=self.add, remove=self.remove)
@@ -306,7 +306,7 @@ class ServerSession:
             raise PyTritonRuntimeError(self._loss())
 
     def check_unrecoverable(self) -> None:
-        """Raises the error with which an inference callable has ended the server; only once.
+        """Raises the error by which an inference callable has stopped the server; only once.
 
         Raises:
             PyTritonUnrecoverableError: An inference callable raised it.
@@ -344,13 +344,13 @@ class ServerSession:
                 self.connect()
 
     def on_exit(self) -> None:
-        """Called when the server's process has ended."""
+        """Called when the server's process has exited."""
         server = self.server
         if server is None or not server.is_restarted:
             self.woken.set()
 
     def _load_unattended(self) -> None:
-        """Loads models that were deferred, if the program does not: clients elsewhere may wait for them."""
+        """Loads deferred models if the program does not: clients elsewhere may wait for them."""
         with self.lock:
             if self.server is None or not self.models.deferred:
                 return
@@ -368,7 +368,7 @@ class ServerSession:
         self.woken.clear()
         sockets = self.workspace.path / "sockets"
         sockets.mkdir(mode=0o700, exist_ok=True)
-        sockets.chmod(0o700)  # it may have been there
+        sockets.chmod(0o700)  # it may have existed
         registry = Registry(sockets)
         try:
             server = self._open_server(self.workspace)
@@ -411,7 +411,7 @@ class ServerSession:
     def _on_unrecoverable(self, error: PyTritonUnrecoverableError) -> None:
         LOGGER.error("An inference callable raised PyTritonUnrecoverableError; the server is shut down: %s", error)
         self._unrecoverable = error
-        # Not in this thread: it is the worker's, for which the stop waits.
+        # Not in this thread, which is the worker's: `stop` waits for the worker.
         threading.Thread(target=self._stop_all, name="pytriton-stop", daemon=True).start()
 
     def _on_hang(self, model: str, hangs: bool) -> None:

@@ -32,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
         token_variable: The environment variable that holds the access token.
     """
     parser.usage = "%(prog)s [-h] [--host HOST] [--port PORT] [--<setting> VALUE ...] [--create-key NAME] URL [URL ...]"
-    parser.add_argument("urls", nargs="*", metavar="URL", help="host, host:8001, grpc://… or grpcs://…: gRPC's port")
+    parser.add_argument(
+        "urls", nargs="*", metavar="URL", help="host, host:8001, grpc://… or grpcs://…, with its gRPC port"
+    )
     parser.add_argument(
         "--token",
         default=os.environ.get(token_variable),
@@ -69,7 +71,7 @@ def run(options: argparse.Namespace) -> None:
     with wake_on_signals(woken):
         server.start()
         if not is_json:
-            print(f"The gateway serves at {server.url}.", flush=True)
+            print(f"The gateway listens at {server.url}.", flush=True)
         server.wait(woken)
     server.stop(_EXIT_TIMEOUT_S)
 

@@ -124,7 +124,7 @@ class InProcessClient(_InProcessClientBase):
         self.close()
 
     def close(self) -> None:
-        """Ends the use of the client: later requests are refused, those in flight go on."""
+        """Ends the use of the client: later requests are refused, those in flight continue."""
         self._close()
 
     def infer_sample(

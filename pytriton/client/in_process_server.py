@@ -1,4 +1,4 @@
-"""The server of clients in its own process, as they see it."""
+"""The server as clients in its own process see it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Server(Protocol):
 
 
 class ClosedServer(Server):
-    """Takes the server's place in a client that is closed: refuses everything.
+    """Replaces the server in a closed client: refuses everything.
 
     Args:
         model: The name of the client's model.

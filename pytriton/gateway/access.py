@@ -1,4 +1,4 @@
-"""API keys: who gets in, to which models, and how often. Keys are hashed at rest."""
+"""API keys: who may use which models, and how often. Only hashes of keys are stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pytriton.gateway.errors import RequestError
 LOGGER = logging.getLogger(__name__)
 
 _PREFIX = "pt-"
-_RELOAD_S = 1.0  # how often the file is looked at
+_RELOAD_S = 1.0  # between two checks whether the file has changed
 
 
 @dataclasses.dataclass
@@ -31,11 +31,11 @@ class ApiKey:
     """One API key, and what it may do.
 
     Attributes:
-        name: Whose it is; it appears in the log.
-        hash: SHA-256 of the key, in hexadecimal digits. The key itself has 256 random bits, so that no salt is needed.
-        models: Names of the models that it may use; None is all.
-        rate: Requests per second; None is any number. Bursts may have as many requests as a second.
-        max_requests: Requests that may be in flight at a time; None is any number.
+        name: The owner's name, which appears in the log.
+        hash: SHA-256 of the key, in hexadecimal digits. No salt is needed, since a key has 256 random bits.
+        models: Names of the models that it may use; None for all.
+        rate: Requests per second; None for no limit. A burst may have as many requests as one second.
+        max_requests: Maximum number of requests in flight; None for no limit.
     """
 
     name: str
@@ -54,7 +54,7 @@ class ApiKey:
             RequestError: It may not.
         """
         if not self.may_use(name):
-            raise RequestError(http.HTTPStatus.FORBIDDEN, f"The API key is not for model {name!r}.")
+            raise RequestError(http.HTTPStatus.FORBIDDEN, f"The API key may not use model {name!r}.")
 
     def may_use(self, name: str) -> bool:
         """Returns whether it may use a model."""
@@ -79,13 +79,13 @@ class ApiKey:
 
 
 class KeyStore:
-    """The keys of a file, which is read again when it changes.
+    """The API keys of a file, which is reloaded when it changes.
 
     Args:
         path: The file; see `create_key`.
 
     Raises:
-        PyTritonBadParameterError: The file cannot be read, or has something else.
+        PyTritonBadParameterError: The file cannot be read, or its content is invalid.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -96,7 +96,7 @@ class KeyStore:
         self._looked = time.monotonic()
 
     def find(self, headers: Mapping[str, str]) -> ApiKey:
-        """Returns the key that a request has, as ``Authorization: Bearer <key>`` or ``X-API-Key: <key>``.
+        """Returns the key of a request, sent as ``Authorization: Bearer <key>`` or ``X-API-Key: <key>``.
 
         Raises:
             RequestError: It has none, or an unknown one.
@@ -122,9 +122,9 @@ class KeyStore:
                     return
                 keys = {key.hash: key for key in _read(self._path)}
             except PyTritonBadParameterError as error:
-                LOGGER.error("The API keys stay as they were: %s", error)
+                LOGGER.error("The API keys were not reloaded: %s", error)
                 return
-            for hashed, key in self._keys.items():  # limits go on counting
+            for hashed, key in self._keys.items():  # unchanged keys keep their counts
                 if keys.get(hashed) == key:
                     keys[hashed] = key
             self._keys, self._stamp = keys, stamp
@@ -137,20 +137,20 @@ def create_key(
     rate: float | None = None,
     max_requests: int | None = None,
 ) -> str:
-    """Creates an API key, and adds its hash to a file, which is created if it is not there.
+    """Creates an API key, and adds its hash to a file, which is created if it does not exist.
 
     Args:
-        path: The file. Only its owner may read it.
-        name: Whose key it is.
-        models: Names of the models that it may use; None is all.
-        rate: Requests per second; None is any number.
-        max_requests: Requests that may be in flight at a time; None is any number.
+        path: The file, which only its owner can read.
+        name: The name of the key's owner.
+        models: Names of the models that it may use; None for all.
+        rate: Requests per second; None for no limit.
+        max_requests: Maximum number of requests in flight; None for no limit.
 
     Returns:
-        The key, which is stored nowhere.
+        The key, which is not stored anywhere.
 
     Raises:
-        PyTritonBadParameterError: The file has something else, or another key of that name.
+        PyTritonBadParameterError: The file's content is invalid, or it already has a key of that name.
 
     Examples:
         >>> from pytriton.gateway import create_key
@@ -174,7 +174,7 @@ def create_key(
     ]
     with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
         json.dump({"keys": entries}, file, indent=2)
-    pathlib.Path(file.name).replace(target)  # nobody reads half of it; its mode is 0600
+    pathlib.Path(file.name).replace(target)  # it is never read half-written; its mode is 0600
     return created
 
 
@@ -195,7 +195,7 @@ def _key(entry: Mapping[str, Any], path: pathlib.Path) -> ApiKey:
     for limit in (key.rate, key.max_requests):
         fits = fits and (limit is None or (isinstance(limit, int | float) and limit > 0))
     if not fits:
-        raise PyTritonBadParameterError(f"{path}: key {entry.get('name')!r} has a setting that cannot work: {entry}.")
+        raise PyTritonBadParameterError(f"{path}: key {entry.get('name')!r} has an invalid setting: {entry}.")
     return key
 
 

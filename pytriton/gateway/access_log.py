@@ -12,12 +12,12 @@ _MAX_PATH = 500
 
 
 def log_access(request: Request, scope: Scope, status: int, duration_s: float) -> None:
-    """Logs a request that has ended.
+    """Logs a completed request.
 
     Args:
         request: The request.
-        scope: Of ASGI.
-        status: The status of its response; 0 if it had none, since the client has left.
+        scope: The ASGI scope.
+        status: The status of its response; 0 if there was none because the client disconnected.
         duration_s: How long it took, in seconds.
     """
     if not LOGGER.isEnabledFor(logging.INFO):

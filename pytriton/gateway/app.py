@@ -52,20 +52,20 @@ _HEALTH = ("/health/live", "/health/ready", "/v2/health/live", "/v2/health/ready
 class Gateway:
     """An ASGI application that serves the models of Triton as JSON.
 
-    What clients send never reaches Triton itself: only tensors that fit a model do.
+    Requests of clients are never forwarded to Triton as they are: only tensors that fit a model are.
 
     Args:
-        triton: The server that this process runs, which requests reach through shared memory. Or the addresses of
-            servers elsewhere, which requests reach over gRPC, in turn: ``host``, ``host:port``, ``grpc://host:port`` or
-            ``grpcs://host:port``; the port is 8001 by default. Or a function without arguments that returns the list
-            of such addresses as they are now, at once: it is called before each request. While that is empty, the
-            gateway is not ready.
-        config: The limits; ``host``, ``port`` and TLS are of no meaning where another server runs the application.
-        access_token: The token of servers elsewhere: their lists of models and statistics require it by default.
+        triton: The server of this process, to which requests are sent through shared memory. Or the addresses of
+            servers elsewhere, to which requests are sent over gRPC, in turn: ``host``, ``host:port``,
+            ``grpc://host:port`` or ``grpcs://host:port``; the port is 8001 by default. Or a function without arguments
+            that immediately returns the current list of such addresses: it is called before each request. While the
+            list is empty, the gateway is not ready.
+        config: The settings; ``host``, ``port`` and TLS have no effect if another server runs the application.
+        access_token: The token of servers elsewhere, whose lists of models and statistics require it by default.
         tls: Certificates for servers at ``grpcs://``.
 
     Raises:
-        PyTritonBadParameterError: An address is not one of gRPC, or the file with the API keys cannot be read.
+        PyTritonBadParameterError: An address is not a gRPC address, or the file with the API keys cannot be read.
 
     Examples:
         >>> app.mount("/models", Gateway(triton))  # doctest: +SKIP
@@ -93,7 +93,7 @@ class Gateway:
         self._origins = OriginPolicy(self._config.cors_origins, self._config.allowed_hosts)
         self._traffic = Traffic()
         self._budget = BodyBudget(self._config.max_total_body_size, self._config.max_stream_backlog)
-        self._readiness: asyncio.Future[bool] | None = None  # which is being asked for
+        self._readiness: asyncio.Future[bool] | None = None  # the query in progress
         self._in_flight = 0
         self._draining = False
         self._app: Application = TracedApplication(self._respond, self._config.continue_traces)
@@ -116,14 +116,14 @@ class Gateway:
             await send({"type": "websocket.close"})
 
     def drain(self) -> None:
-        """Says that it is not ready from now on; requests are still served."""
+        """Makes the gateway report that it is not ready; requests are still served."""
         self._draining = True
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: object = None) -> AsyncIterator[None]:
-        """Is the lifespan of an application that the gateway is mounted in.
+        """Manages the lifespan of an application in which the gateway is mounted.
 
-        At the start, it runs the server, unless it serves already. At the end, the gateway says that it is not ready.
+        At the start, it starts the server unless it is running. At the end, the gateway reports that it is not ready.
 
         Examples:
             >>> gateway = Gateway(triton)  # doctest: +SKIP
@@ -138,7 +138,7 @@ class Gateway:
             await self._models.upstream.close()
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Takes part in the start and the end of the server that runs the application."""
+        """Handles the lifespan events of the server that runs the application."""
         await receive()
         try:
             async with self.lifespan():
@@ -182,7 +182,7 @@ class Gateway:
             elif len(message["body"]) > SMALL and not message.get("more_body"):
                 request.hold(len(message["body"]))
                 await send({**message, "more_body": True})
-                message = {"type": "http.response.body"}  # which waits until the client has taken the rest
+                message = {"type": "http.response.body"}  # sending it waits until the client has received the body
             await send(message)
 
         try:
@@ -193,7 +193,7 @@ class Gateway:
             error = failure if isinstance(failure, RequestError) else _too_deep()
             await send_json(send_with_id, _body_of(error, request.path), error.status, error.headers)
         except asyncio.CancelledError:
-            if request.client_has_left:
+            if request.client_has_disconnected:
                 return
             if not self._draining:
                 raise
@@ -256,7 +256,7 @@ class Gateway:
         describes = _describes(request)
         name, version, action = _split(path)
         public_name = name
-        if describes and self._openai.model_of(path) != path:  # which may have slashes
+        if describes and self._openai.model_of(path) != path:  # public names may contain slashes
             name, version, action, public_name = path, None, "", path
         if action:
             raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is nothing at {request.path[:200]!r}.")
@@ -320,7 +320,7 @@ class Gateway:
         await send_json(send, {"ready": ready}, 200 if ready else 503)
 
     async def _is_ready(self) -> bool:
-        """Asks the server once for all who ask at the same time: anybody may."""
+        """Queries the server once for all concurrent requests, since these need no API key."""
         if self._readiness is None or self._readiness.done():
             self._readiness = asyncio.ensure_future(self._models.upstream.is_ready())
         return await asyncio.shield(self._readiness)
@@ -380,7 +380,7 @@ def _hash_of(key: ApiKey | None) -> str:
 
 
 def _describes(request: Request) -> bool:
-    """Returns whether a request runs nothing, as far as its method says; a stream of events runs a model."""
+    """Returns whether a request only reads descriptions, by its method; a stream of events runs a model."""
     return request.method == "GET" and not request.accepts(EVENTS)
 
 
@@ -416,6 +416,6 @@ def _allow(method: str, *methods: str) -> None:
         allowed = ", ".join(methods)
         raise RequestError(
             http.HTTPStatus.METHOD_NOT_ALLOWED,
-            f"{method[:20]} is not possible here: use {allowed}.",
+            f"{method[:20]} is not allowed here: use {allowed}.",
             headers={"allow": allowed},
         )

@@ -1,4 +1,4 @@
-"""The memory that all bodies together may take."""
+"""A limit on the memory of all bodies together."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import http
 from pytriton.gateway.errors import RETRY, RequestError
 
 SMALL = 1 << 16
-"""Bytes up to which a body does not count: how many of those there are is limited by the number of requests."""
+"""Bodies of up to this many bytes do not count: their number is limited by that of requests."""
 
 
 class BodyBudget:
-    """Counts the bytes of large bodies, of requests and responses, and refuses more requests than there is room for.
+    """Counts the bytes of large bodies of requests and responses, and refuses requests for which there is no room.
 
-    Used in one event loop.
+    All calls must be made in the same event loop.
 
     Args:
-        limit: Bytes that large bodies may have together. One that comes alone may have more.
-        max_stream_backlog: Bytes of one stream that may wait for its client.
+        limit: Maximum size of all large bodies together, in bytes. A single body may be larger.
+        max_stream_backlog: Maximum number of bytes of a stream that wait for its client.
     """
 
     def __init__(self, limit: int, max_stream_backlog: int) -> None:
         self._limit = limit
         self.max_stream_backlog = max_stream_backlog
         self.used = 0
-        """Bytes of all bodies that are in memory."""
+        """Bytes of all large bodies in memory."""
 
     @property
     def is_exhausted(self) -> bool:
@@ -35,17 +35,17 @@ class BodyBudget:
         """Checks that there is room for a body.
 
         Args:
-            size: How many bytes it has.
-            held: How many of them count already.
+            size: Its size in bytes.
+            held: The number of its bytes that are already counted.
 
         Raises:
-            RequestError: There is none.
+            RequestError: There is no room.
         """
         others = self.used - held
         if others and others + size > self._limit:
             raise RequestError(
                 http.HTTPStatus.SERVICE_UNAVAILABLE,
-                f"Other bodies have {others} bytes, and this one {size}; {self._limit} is the limit of all "
+                f"The body has {size} bytes, and other bodies have {others}; the limit is {self._limit} for all "
                 "(GatewayConfig.max_total_body_size): try again.",
                 headers=RETRY | {"connection": "close"},
             )

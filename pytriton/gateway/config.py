@@ -29,33 +29,34 @@ class GatewayConfig:
     """Where the gateway listens, and its limits.
 
     Attributes:
-        host: The address to listen at; ``0.0.0.0`` for every IPv4 address of the machine.
+        host: The address to listen at; ``0.0.0.0`` for all IPv4 addresses of the machine.
         port: The port; 0 chooses a free one.
         tls_certificate: Path of the certificate chain (PEM); with it, the gateway speaks HTTPS.
         tls_key: Path of the certificate's private key (PEM).
-        api_keys: Path of a file with the API keys, made by `create_key`; None lets anybody in.
-        openai: Models that clients of OpenAI's API may use, as `OpenAIChat`, `OpenAICompletion` or `OpenAIEmbeddings`.
-        cors_origins: Origins whose pages may send requests from a browser, like ``https://example.com``; ``*`` is any.
-        allowed_hosts: Names by which clients may address the gateway, but for ``/health``: ``example.com`` or
-            ``*.example.com``, without the port; none is any name.
-        max_header_size: Bytes that the URL and the headers of a request may have.
-        max_connections: Connections that may be open at a time; others are closed at once.
-        read_timeout_s: How long a client may take to send a request, and to take any more of a response, in seconds.
-        max_body_size: Bytes that the body of a request may have.
-        max_total_body_size: Bytes that all bodies in memory may have: of requests that are read or served, and of
-            responses that their clients have not taken yet. Requests for which there is no room are refused with status
-            503, but for those with at most 64 KiB.
-        max_stream_backlog: Bytes of a stream that may wait because the client is slower than the model. Then the stream
-            ends with an error, and the model's request is cancelled.
-        max_samples: Samples that a request may have; in OpenAI's API, prompts times ``n``.
-        max_requests: Requests that may be in flight at a time; others are refused with status 503.
+        api_keys: Path of a file with API keys, created by `create_key`; with None, no key is needed.
+        openai: Models that are served with OpenAI's API, as `OpenAIChat`, `OpenAICompletion` or `OpenAIEmbeddings`.
+        cors_origins: Origins whose pages may send requests from a browser, like ``https://example.com``; ``*`` for any.
+        allowed_hosts: Host names that requests may address, except for ``/health``: ``example.com`` or
+            ``*.example.com``, without the port; empty for any name.
+        max_header_size: Maximum size of the URL and the headers of a request, in bytes.
+        max_connections: Maximum number of open connections; others are closed at once.
+        read_timeout_s: How long a client may take to send a request, or receive nothing of its response, in seconds.
+        max_body_size: Maximum size of the body of a request, in bytes.
+        max_total_body_size: Maximum size of all bodies in memory, in bytes: those of requests that are being received
+            or served, and of responses that clients have not received yet. Requests for which there is no room are
+            refused with status 503, except those of up to 64 KiB.
+        max_stream_backlog: Maximum number of bytes of a stream that wait in memory because its client is slower than
+            the model. If more wait, the request is cancelled, and the stream ends with an error.
+        max_samples: Maximum number of samples of a request; in OpenAI's API, of prompts times ``n``.
+        max_requests: Maximum number of requests in flight; others are refused with status 503.
         request_timeout_s: How long a response, or the next response of a stream, may take, in seconds.
-        continue_traces: Whether a request continues the OpenTelemetry trace of its client. Otherwise each one begins a
+        continue_traces: Whether a request continues the OpenTelemetry trace of its client. Otherwise each one starts a
             trace, so that clients cannot decide what is recorded.
-        drain_secs: Seconds from the start of a stop, during which the gateway says that it is not ready and still
-            accepts requests, so that load balancers can notice. Where it runs beside its server,
-            ``TritonConfig.drain_secs`` counts as well.
-        access_log: Log each request but those for ``/health``, by the logger ``pytriton.gateway.access`` as ``INFO``.
+        drain_secs: Seconds at the start of a stop for which the gateway reports that it is not ready but still serves
+            requests, so that load balancers can notice. If it runs in the process of its server,
+            ``TritonConfig.drain_secs`` applies as well.
+        access_log: Whether to log each request, except those for ``/health``, at level ``INFO`` by the logger
+            ``pytriton.gateway.access``.
 
     Raises:
         PyTritonBadParameterError: A setting has an invalid value.
@@ -74,7 +75,7 @@ class GatewayConfig:
     read_timeout_s: float = 60.0
     max_body_size: int = 64 << 20
     max_total_body_size: int = 1 << 30
-    max_stream_backlog: int = 64 << 20
+    max_stream_backlog: int = 256 << 20
     max_samples: int = 10_000
     max_requests: int = 10_000
     request_timeout_s: float = 60.0
@@ -98,15 +99,15 @@ class GatewayConfig:
             or not isinstance(self.drain_secs, int | float)
             or not 0 <= self.drain_secs < math.inf
         ):
-            raise PyTritonBadParameterError(f"drain_secs is {self.drain_secs!r}; give seconds from 0 up.")
+            raise PyTritonBadParameterError(f"drain_secs is {self.drain_secs!r}; give a number of seconds, 0 or more.")
         if (self.tls_certificate is None) != (self.tls_key is None):
-            raise PyTritonBadParameterError("TLS takes both tls_certificate and tls_key.")
+            raise PyTritonBadParameterError("TLS needs both tls_certificate and tls_key.")
         for declared in self.openai:
             if not isinstance(declared, OpenAIModel):
-                raise PyTritonBadParameterError(f"openai has {declared!r}; give OpenAIChat(...) and the like.")
+                raise PyTritonBadParameterError(f"openai has {declared!r}; give OpenAIChat(...) or similar.")
         if isinstance(self.cors_origins, str):
             raise PyTritonBadParameterError(f"cors_origins is {self.cors_origins!r}; give a tuple of origins.")
         if isinstance(self.allowed_hosts, str) or any("/" in host or not host for host in self.allowed_hosts):
             raise PyTritonBadParameterError(
-                f"allowed_hosts is {self.allowed_hosts!r}; give a tuple of names, like 'example.com'."
+                f"allowed_hosts is {self.allowed_hosts!r}; give a tuple of names, such as 'example.com'."
             )

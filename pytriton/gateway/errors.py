@@ -1,4 +1,4 @@
-"""Errors of requests to the gateway, and what clients get to see of errors."""
+"""Errors of requests to the gateway, and how clients see them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pytriton.client.exceptions import (
 LOGGER = logging.getLogger(__name__)
 
 RETRY = {"retry-after": "1"}
-"""The headers of a refusal that is over soon."""
+"""Headers of a temporary refusal."""
 
 _STATUS_OF_FAILURE = {
     Failure.NOT_SERVED: http.HTTPStatus.NOT_FOUND,
@@ -31,19 +31,19 @@ _STATUS_OF_FAILURE = {
     Failure.RESTRICTED: http.HTTPStatus.BAD_GATEWAY,
     Failure.MALFORMED: http.HTTPStatus.BAD_GATEWAY,
 }
-# How sentences of the clients begin that name a server, whose address is nothing for clients of the gateway.
+# The beginning of errors of `pytriton.client` that name a server, whose address the gateway's clients must not see.
 _SERVER = re.compile(r"^(The server|No server can be reached|The connection to the server) at \S+?(?=:? )")
-_BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.MALFORMED)  # what follows may name it again
+_BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.MALFORMED)  # the rest of such an error may name it again
 _LATER = (http.HTTPStatus.TOO_MANY_REQUESTS, http.HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 class RequestError(Exception):
-    """A request that the gateway refuses, or that failed.
+    """The gateway refused a request, or it failed.
 
     Args:
         status: The status of the response.
-        message: What was wrong, and what to do.
-        field: The part of the request that was wrong, like ``x`` or ``[3].x``; None is the whole.
+        message: The problem, and what to do about it.
+        field: The part of the request that is wrong, such as ``x`` or ``[3].x``; None for the whole.
         headers: Headers of the response.
     """
 
@@ -64,7 +64,7 @@ class RequestError(Exception):
         return {"error": error}
 
     def body_of_protocol(self) -> dict[str, Any]:
-        """Returns the body as the Open Inference Protocol has it."""
+        """Returns the response's body in the Open Inference Protocol."""
         return {"error": self.message}
 
 
@@ -74,10 +74,10 @@ def misfit(field: str, message: str) -> RequestError:
 
 
 def translated(error: PyTritonClientError) -> RequestError:
-    """Translates an error of an inference request to that of an HTTP request."""
+    """Converts an error of an inference request to one of an HTTP request."""
     if isinstance(error, PyTritonClientInvalidRequestError):
         return _failed(http.HTTPStatus(error.http_status), error.reason)
-    status: http.HTTPStatus = http.HTTPStatus.INTERNAL_SERVER_ERROR  # a model's own
+    status: http.HTTPStatus = http.HTTPStatus.INTERNAL_SERVER_ERROR  # raised by the model
     if isinstance(error, PyTritonClientValueError):
         status = http.HTTPStatus.UNPROCESSABLE_ENTITY
     elif isinstance(error, PyTritonClientModelUnavailableError):

@@ -16,23 +16,23 @@ from pytriton.gateway.errors import RequestError, misfit
 from pytriton.gateway.json_tensors import parse
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
-logging.getLogger("python_multipart").setLevel(logging.ERROR)  # clients would fill the log
+logging.getLogger("python_multipart").setLevel(logging.ERROR)  # otherwise clients could fill the log
 
 MEDIA_TYPE = "multipart/form-data"
 _MAX_PARTS = 1000
-_SMALL = 1 << 16  # bytes, which are parsed one by one at worst
+_SMALL = 1 << 16  # bytes; at worst, each of them is parsed on its own
 
 
 async def read(config: TritonModelConfig, content_type: str, body: bytes) -> dict[str, Any]:
-    """Reads the inputs of a sample, each by its name: a file is bytes or ``.npy``, all else is text or JSON.
+    """Reads the inputs of a sample by their names: a file is bytes or ``.npy``, other fields are text or JSON.
 
     Args:
         config: The model.
-        content_type: The header with the boundary of the parts.
-        body: The body, which has been limited.
+        content_type: The header, which has the boundary of the parts.
+        body: The body, whose size has been checked.
 
     Raises:
-        RequestError: It is no form, or a field does not fit its input.
+        RequestError: It is not a form, or a field does not fit its input.
     """
     if len(body) <= _SMALL:
         return await _read(config, content_type, body)
@@ -57,7 +57,7 @@ async def _read(config: TritonModelConfig, content_type: str, body: bytes) -> di
     try:
         form = await parser.parse()
     except (MultiPartException, KeyError, ValueError) as error:
-        message = f"The body is no valid form: {getattr(error, 'message', error)}."
+        message = f"The body is not a valid form: {getattr(error, 'message', error)}."
         raise RequestError(http.HTTPStatus.BAD_REQUEST, message) from error
     specs = {spec.name: spec for spec in config.inputs}
     sample: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Converts JSON as a person would write it to arrays, and arrays to JSON."""
+"""Converts plain JSON to arrays, and arrays to plain JSON."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Samples(NamedTuple):
 
     Attributes:
         arrays: For each inference request, its inputs by name, with the batch dimension if the model batches.
-        layout: How the samples were given, which is how the response lists them: ``sample`` is one, ``batch`` is arrays
-            with the batch dimension, ``list`` is a list of samples.
+        layout: The form of the samples in the request, and so of those in the response: ``sample`` for one, ``batch``
+            for arrays with the batch dimension, ``list`` for a list of samples.
     """
 
     arrays: list[dict[str, Array]]
@@ -40,13 +40,13 @@ def parse(body: bytes) -> Any:
     """Parses JSON.
 
     Raises:
-        RequestError: It is no JSON, or nested too deeply.
+        RequestError: It is not valid JSON, or nested too deeply.
     """
     try:
         return _decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        message = f"The body is no valid JSON: {error}" if not isinstance(error, RecursionError) else "JSON too deep"
-        raise RequestError(http.HTTPStatus.BAD_REQUEST, f"{message}.") from error
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise RequestError(http.HTTPStatus.BAD_REQUEST, f"The body is not valid JSON: {reason}.") from error
 
 
 def samples_of(config: TritonModelConfig, given: Any, max_samples: int) -> Samples:
@@ -55,10 +55,10 @@ def samples_of(config: TritonModelConfig, given: Any, max_samples: int) -> Sampl
     Args:
         config: The model.
         given: Parsed JSON.
-        max_samples: The largest number of samples.
+        max_samples: The maximum number of samples.
 
     Raises:
-        RequestError: Something does not fit the model; the error names the field, what was expected and what came.
+        RequestError: Something does not fit the model; the error names the field, and what was expected and received.
     """
     if isinstance(given, list):
         _check_count(len(given), max_samples)
@@ -71,7 +71,7 @@ def samples_of(config: TritonModelConfig, given: Any, max_samples: int) -> Sampl
 
 
 def json_of(outputs: Sequence[Mapping[str, Array]], config: TritonModelConfig, layout: str) -> Any:
-    """Converts the outputs of all inference requests to what JSON is made of; a batch is one, joined of its parts."""
+    """Converts the outputs of all inference requests to values for JSON; a batch is a single one, already joined."""
     if layout == "sample":
         return _of_sample(outputs[0], config)
     if layout == "batch":
@@ -87,7 +87,7 @@ def json_of(outputs: Sequence[Mapping[str, Array]], config: TritonModelConfig, l
 
 
 def values_of(array: Array, *, is_binary: bool = False) -> Any:
-    """Returns an array's values as numbers, strings and lists of them; all bytes are base64 if they are binary."""
+    """Returns an array's values as numbers, strings and lists of them; binary values as base64."""
     if array.dtype == object or array.dtype.kind in "SU":
         return _base64(array.tolist()) if is_binary else _text(array.tolist())
     if array.dtype.kind not in "biuf" or array.dtype.name == "bfloat16":
@@ -99,7 +99,7 @@ def _check_count(count: int, max_samples: int) -> None:
     if count > max_samples:
         raise RequestError(
             http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"The request has {count} samples, and may have {max_samples}: send several requests.",
+            f"The request has {count} samples, but the limit is {max_samples}: send several requests.",
         )
 
 
@@ -138,7 +138,7 @@ def _text(values: Any) -> Any:
 def _sample(config: TritonModelConfig, given: Any, where: str, *, batch: bool) -> dict[str, Array]:
     if not isinstance(given, Mapping):
         wanted = ", ".join(f'"{spec.name}": …' for spec in config.inputs)
-        raise misfit(where.rstrip("."), f"Give an object with the inputs, {{{wanted}}}, in place of {shown(given)}.")
+        raise misfit(where.rstrip("."), f"Give an object with the inputs, {{{wanted}}}, instead of {shown(given)}.")
     known = {spec.name: spec for spec in config.inputs}
     for name in given:
         if name not in known:
@@ -161,7 +161,7 @@ def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, 
     if spec.datatype.name == "BYTES":
         value = _with_bytes(value, field, is_binary=spec.is_binary)
     elif spec.datatype.name != "BOOL" and _has_booleans(value):
-        raise misfit(field, f"Input {spec} takes numbers; true and false are none.")
+        raise misfit(field, f"Input {spec} takes numbers, not true and false.")
     if spec.datatype.name.startswith(("FP", "BF")):
         value = _with_nan(value)
     convert = arrays_of_batch if batch else arrays_of_sample
@@ -170,12 +170,12 @@ def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, 
     except PyTritonClientError as error:
         raise misfit(field, error.message) from error
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise misfit(field, f"Input {spec} cannot be made of {shown(value)}: {error}.") from error
+        raise misfit(field, f"Input {spec} cannot be created from {shown(value)}: {error}.") from error
     return array
 
 
 def _with_bytes(value: Any, field: str, *, is_binary: bool) -> Any:
-    """Decodes base64: the value of an object with ``b64``, and strings of an input that has no text."""
+    """Decodes base64: the value of an object with ``b64``, and the strings of a binary input."""
     if isinstance(value, list):
         return [_with_bytes(each, field, is_binary=is_binary) for each in value]
     encoded = None
@@ -188,18 +188,18 @@ def _with_bytes(value: Any, field: str, *, is_binary: bool) -> Any:
     try:
         return base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise misfit(field, f"This is no base64: {error}.") from error
+        raise misfit(field, f"This is not valid base64: {error}.") from error
 
 
 def _has_booleans(value: Any) -> bool:
     if not isinstance(value, list):
         return isinstance(value, bool)
-    types = set(map(type, value))  # without a loop in Python over what may be an image
+    types = set(map(type, value))  # without a Python loop over the elements, of which an image has many
     return bool in types or (list in types and any(map(_has_booleans, value)))
 
 
 def _with_nan(value: Any) -> Any:
-    """Replaces null, by which JSON stands for a number that is none."""
+    """Replaces null, which stands for NaN in JSON."""
     if isinstance(value, list):
         return [_with_nan(each) for each in value] if (value and isinstance(value[0], list)) or None in value else value
     return float("nan") if value is None else value
@@ -230,7 +230,7 @@ def _split(arrays: dict[str, Array], max_batch_size: int) -> list[dict[str, Arra
 
 
 def _joined(config: TritonModelConfig, samples: list[dict[str, Array]]) -> list[dict[str, Array]]:
-    """Joins neighbours with the same inputs of the same shapes to batches, in order."""
+    """Joins consecutive samples that have the same inputs and shapes into batches."""
     if not config.batching:
         return samples
     joined: list[list[dict[str, Array]]] = []
@@ -248,7 +248,7 @@ def _shapes(sample: Mapping[str, Array]) -> dict[str, tuple[int, ...]]:
 
 
 def shown(value: Any) -> str:
-    """Returns a value of a request as an error shows it: its beginning, if it is long."""
+    """Returns a value of a request for an error message, shortened if it is long."""
     if isinstance(value, np.ndarray):
         return f"an array of dtype {value.dtype} and shape {value.shape}"
     text = encode(_beginning(value)).decode(errors="replace")
@@ -256,7 +256,7 @@ def shown(value: Any) -> str:
 
 
 def _beginning(value: Any) -> Any:
-    """Returns as much of a value as can be shown, since it may be as large as the body."""
+    """Returns as much of a value as can be shown, since the value may be as large as the body."""
     if isinstance(value, Mapping):
         return {name[: _MAX_SHOWN + 1]: _beginning(value[name]) for name in itertools.islice(value, _MAX_SHOWN)}
     if isinstance(value, list):

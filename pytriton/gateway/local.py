@@ -1,4 +1,4 @@
-"""The server in the gateway's process, which requests reach through shared memory."""
+"""The server of the gateway's process, to which requests are sent through shared memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EVERY_ADDRESS = (None, "", "0.0.0.0")
 
 
 class Report(Protocol):
-    """What the server reports; see `pytriton.server_report.ServerReport`."""
+    """The server's report; see `pytriton.server_report.ServerReport`."""
 
     @property
     def version(self) -> str | None:
@@ -34,7 +34,7 @@ class Report(Protocol):
 
     @property
     def restarts(self) -> int:
-        """How often the server was restarted."""
+        """The number of restarts of the server."""
 
     def ready_models(self) -> list[tuple[str, int]]:
         """Returns the names and versions of all models that are ready."""
@@ -43,7 +43,7 @@ class Report(Protocol):
         """Returns a model's configuration."""
 
     def statistics(self, model_name: str | None = None, model_version: int | None = None) -> Mapping[str, Any]:
-        """Returns the statistics of a model, or of all."""
+        """Returns the statistics of a model, or of all models."""
 
     def description(self, model_name: str) -> str:
         """Returns the docstring of a bound function."""
@@ -53,24 +53,24 @@ class Report(Protocol):
 
 
 class Triton(Protocol):
-    """The server that this process runs: a `pytriton.triton.Triton`."""
+    """The server of this process: a `pytriton.triton.Triton`."""
 
     @property
     def models(self) -> Sequence[Any]:
-        """The models that are bound."""
+        """The bound models."""
 
     @property
     def report(self) -> Report:
-        """What it reports."""
+        """The server's report."""
 
     async def aclient(self, model_name: str, model_version: int | None = None) -> AsyncioInProcessClient:
         """Returns a client of a model that is ready."""
 
     def run_behind_gateway(self) -> None:
-        """Starts the server if it does not run."""
+        """Starts the server if it is not running."""
 
     def is_ready(self) -> bool:
-        """Returns whether the server says that it is ready."""
+        """Returns whether the server reports that it is ready."""
 
 
 class LocalClient:
@@ -91,12 +91,12 @@ class LocalClient:
         return self._client.model_config
 
     async def refresh(self) -> None:
-        """Asks for the model's configuration if it may have changed: in a thread, since the server may hang."""
+        """Fetches the model's configuration if it may have changed: in a thread, since the server may hang."""
         if not self._client.has_current_config:
             await asyncio.to_thread(getattr, self._client, "model_config")
 
     def call(self, arrays: Mapping[str, Array]) -> InferenceCall:
-        """Returns a request; many texts are encoded here, which may be in a thread, and not when it is sent."""
+        """Returns a request; large arrays of text are encoded here, possibly in a thread, not when it is sent."""
         call = self._client.call(arrays)
         if any(map(has_many_texts, arrays.values())):
             call.inputs = {name: _encoded(array) for name, array in arrays.items()}
@@ -121,11 +121,11 @@ class LocalUpstream:
         self._triton = triton
         self._report = triton.report
         self._timeout_s = timeout_s
-        self._health = ThreadPoolExecutor(1, "pytriton-gateway-health")  # which nothing else keeps busy
+        self._health = ThreadPoolExecutor(1, "pytriton-gateway-health")  # of its own, so that nothing else delays it
         self._over_grpc: RemoteUpstream | None = None  # for a server without bound models
 
     async def start(self) -> None:
-        """Starts the server if it does not run."""
+        """Starts the server if it is not running."""
         await asyncio.to_thread(self._triton.run_behind_gateway)
 
     async def client(self, name: str, version: int | None) -> Client:
@@ -139,7 +139,7 @@ class LocalUpstream:
         return await asyncio.to_thread(self._report.ready_models)
 
     async def is_ready(self) -> bool:
-        """Returns whether the server says that it is ready."""
+        """Returns whether the server reports that it is ready."""
         return await asyncio.get_running_loop().run_in_executor(self._health, self._triton.is_ready)
 
     async def configuration(self, name: str, version: int | None) -> Mapping[str, Any]:
@@ -147,7 +147,7 @@ class LocalUpstream:
         return await asyncio.to_thread(self._report.configuration, name, version)
 
     async def statistics(self, name: str | None, version: int | None) -> Mapping[str, Any]:
-        """Returns Triton's statistics of a model, or of all."""
+        """Returns Triton's statistics of a model, or of all models."""
         return await asyncio.to_thread(self._report.statistics, name, version)
 
     async def version(self) -> str:
@@ -167,21 +167,21 @@ class LocalUpstream:
         return self._report.restarts
 
     async def close(self) -> None:
-        """Closes connections; the server goes on."""
+        """Closes connections; the server keeps running."""
         if self._over_grpc is not None:
             await self._over_grpc.close()
 
     def _grpc(self) -> RemoteUpstream:
-        """Returns what reaches a model repository's models: the channel in shared memory is that of bound models.
+        """Returns the upstream for models of a repository: the channel in shared memory belongs to bound models.
 
         Raises:
-            PyTritonClientError: The server has no gRPC that is of use.
+            PyTritonClientError: The server's gRPC endpoint cannot be used.
         """
         if self._over_grpc is None:
-            config = getattr(self._triton, "config", None)  # which a server elsewhere does not have
+            config = getattr(self._triton, "config", None)  # a server elsewhere has none
             if config is None or config.allow_grpc is False or config.grpc_use_ssl:
                 raise server_error(
-                    "No model is bound, and without one the gateway needs the server's gRPC: bind one, or let "
+                    "No model is bound, and without one the gateway needs the server's gRPC: bind a model, or let "
                     "TritonConfig allow gRPC without TLS.",
                     Failure.UNREACHABLE,
                 )

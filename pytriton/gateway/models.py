@@ -1,4 +1,4 @@
-"""The models that the gateway serves, whatever server has them."""
+"""The models that the gateway serves, wherever their server runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Client(Protocol):
         """The model's configuration."""
 
     async def refresh(self) -> None:
-        """Has a configuration that is up to date."""
+        """Updates the configuration if it may have changed."""
 
     def call(self, arrays: Mapping[str, Array]) -> InferenceCall:
         """Returns a request with inputs that have been checked."""
@@ -50,14 +50,14 @@ class Client(Protocol):
         """Sends a request, and returns the response."""
 
     def stream_call(self, call: InferenceCall, timeout_s: float) -> AsyncGenerator[Sequence[Reply], None]:
-        """Sends a request, and yields the responses, each time all that have come; `timeout_s` is for the next."""
+        """Sends a request, and yields the responses, always all that have arrived; `timeout_s` is for the next one."""
 
 
 class Upstream(Protocol):
-    """The server, or the servers, that the gateway is in front of; its methods raise `PyTritonClientError`."""
+    """The server or servers behind the gateway; its methods raise `PyTritonClientError`."""
 
     async def start(self) -> None:
-        """Starts it if need be."""
+        """Starts it if necessary."""
 
     async def client(self, name: str, version: int | None) -> Client:
         """Returns a client of a model that is ready."""
@@ -72,13 +72,13 @@ class Upstream(Protocol):
         """Returns a model's configuration as Triton reports it."""
 
     async def statistics(self, name: str | None, version: int | None) -> Mapping[str, Any]:
-        """Returns Triton's statistics of a model, or of all."""
+        """Returns Triton's statistics of a model, or of all models."""
 
     async def version(self) -> str:
         """Returns Triton's version; empty if it is unknown."""
 
     def description(self, name: str) -> str:
-        """Returns what the author of a model wrote about it."""
+        """Returns the description of a model by its author."""
 
     def instances(self, name: str) -> tuple[int | None, int | None]:
         """Returns the number of a model's instances, and how often they were restarted; None if it is unknown."""
@@ -116,7 +116,7 @@ class Model:
             raise translated(error) from error
 
     async def refresh(self) -> None:
-        """Has a configuration that is up to date.
+        """Updates the configuration if it may have changed.
 
         Raises:
             RequestError: It is not ready.
@@ -156,7 +156,7 @@ class Model:
             raise translated(error) from error
 
     async def stream(self, call: InferenceCall) -> AsyncGenerator[Sequence[Reply], None]:
-        """Sends a request, and yields the responses, each time all that have come.
+        """Sends a request, and yields the responses, always all that have arrived.
 
         Raises:
             RequestError: It failed.
@@ -175,7 +175,7 @@ class Models:
     """Looks up models.
 
     Args:
-        upstream: The server that has them.
+        upstream: The server or servers of the models.
         timeout_s: How long a response may take.
     """
 
@@ -186,7 +186,7 @@ class Models:
 
     @property
     def upstream(self) -> Upstream:
-        """The server that has them."""
+        """The server or servers of the models."""
         return self._upstream
 
     async def find(self, name: str, version: str | None = None) -> Model:
@@ -201,7 +201,7 @@ class Models:
             await known.refresh()
             return known
         if not name or len(name) > _MAX_NAME:
-            raise RequestError(http.HTTPStatus.NOT_FOUND, "No model has a name that long.")
+            raise RequestError(http.HTTPStatus.NOT_FOUND, "The model's name is empty or too long.")
         with _translated():
             client = await self._upstream.client(name, number)
         return self._known.setdefault((name, number), Model(client, self._timeout_s))
@@ -214,7 +214,7 @@ class Models:
         """Returns the names and versions of all models that are ready.
 
         Raises:
-            RequestError: The server does not say.
+            RequestError: The server does not respond.
         """
         with _translated():
             return await self._upstream.ready_models()
@@ -229,7 +229,7 @@ class Models:
             return await self._upstream.configuration(name, _number(version))
 
     async def statistics(self, name: str | None, version: str | None) -> Mapping[str, Any]:
-        """Returns the statistics of a model, or of all.
+        """Returns the statistics of a model, or of all models.
 
         Raises:
             RequestError: The model is not ready.

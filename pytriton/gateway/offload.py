@@ -1,4 +1,4 @@
-"""Work on large bodies, and functions of users, in threads: the event loop has other requests to serve."""
+"""Runs work on large bodies, and functions of users, in threads, so that they do not block the event loop."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ from pytriton.gateway.models import Reply
 from pytriton.proxy.services.messages import InferenceReply
 
 LARGE = 1 << 20
-"""Bytes from which on a body is large."""
+"""Bodies of more than this many bytes are large."""
 
 _THREADS = 2  # so that one body does not wait for another; more would only compete for the GIL
-_MANY = 10_000  # texts that take long to encode, or to add up the sizes of
+_MANY = 10_000  # texts; more take long to encode, or to add up their sizes
 
 _ResultT = TypeVar("_ResultT")
 
 
 async def run(size: int, work: Callable[..., _ResultT], *args: Any) -> _ResultT:
-    """Does work here or, if it is about many bytes, in a thread.
+    """Calls a function; in a thread if it handles many bytes.
 
     Args:
         size: The number of bytes.
-        work: What to call.
+        work: The function.
         args: Its arguments.
     """
     return work(*args) if size <= LARGE else await run_in_thread(work, *args)
 
 
 async def run_in_thread(work: Callable[..., _ResultT], *args: Any) -> _ResultT:
-    """Does work in a thread: what may take long whatever its size, such as a function of a user.
+    """Calls a function that may take long, such as one of a user, in a thread.
 
     Args:
-        work: What to call.
+        work: The function.
         args: Its arguments.
     """
     return await asyncio.get_running_loop().run_in_executor(_executor(), work, *args)
 
 
 def size_of(reply: Reply) -> int:
-    """Returns about how many bytes the outputs of a response have."""
-    if isinstance(reply, InferenceReply):  # whose texts have not been decoded yet
+    """Returns the approximate size of a response's outputs in bytes."""
+    if isinstance(reply, InferenceReply):  # its texts have not been decoded yet
         return sum(tensor.data.nbytes for tensor in reply.tensors.values())
     return size_of_arrays(reply.outputs)
 
 
 def size_of_arrays(arrays: Mapping[str, Array]) -> int:
-    """Returns about how many bytes arrays have."""
+    """Returns the approximate size of arrays in bytes."""
     return sum(map(_size_of_array, arrays.values()))
 
 
 def has_many_texts(array: Array) -> bool:
-    """Returns whether an array has so many texts that they take long to go through."""
+    """Returns whether an array has so many texts that iterating over them takes long."""
     return array.size > _MANY and array.dtype == object
 
 

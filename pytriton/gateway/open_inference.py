@@ -1,4 +1,4 @@
-"""The Open Inference Protocol below ``/v2``, which KServe and Triton speak: JSON, and tensors as bytes."""
+"""The Open Inference Protocol of KServe and Triton, below ``/v2``: JSON, and tensors as bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ HEADER_LENGTH = "inference-header-content-length"
 _EXTENSIONS = ["binary_tensor_data", "sequence", "parameters", "model_configuration", "statistics", "model_repository"]
 _BINARY = "application/octet-stream"
 _MAX_RANK = 32
-_MAX_ELEMENTS = 1 << 40  # of a shape: more than a body has
+_MAX_ELEMENTS = 1 << 40  # elements of a shape: more than any body has
 _MAX_PARAMETERS = 1000
 _MAX_SEQUENCE_ID = 128  # characters
 _MAX_ID = 1000  # characters of a request's id
@@ -38,7 +38,7 @@ _OWN_PARAMETERS = ("sequence_id", "sequence_start", "sequence_end", "priority", 
 
 
 class _Wanted(NamedTuple):
-    """The outputs that a client wants: None is all; and those that it wants as bytes."""
+    """The outputs that a client requests (None for all), and those that it requests as bytes."""
 
     names: list[str] | None
     binary: dict[str, bool]
@@ -81,7 +81,7 @@ async def model_readiness(models: Models, name: str, version: str | None, send: 
 
 
 async def model_config(models: Models, name: str, version: str | None, send: Send) -> None:
-    """Sends a model's configuration as Triton has it."""
+    """Sends a model's configuration as Triton reports it."""
     await send_json(send, await models.config(name, version))
 
 
@@ -108,9 +108,9 @@ async def infer(model: Model, request: Request, send: Send, config: GatewayConfi
     Args:
         model: The model.
         request: The request.
-        send: Of ASGI.
+        send: The ASGI callable that sends messages.
         config: The limits.
-        key: Whose sequences the request may belong to.
+        key: The API key, which has sequences of its own.
 
     Raises:
         RequestError: It is refused, or fails.
@@ -136,7 +136,7 @@ def _call(
     wanted = _wanted(model_config, message)
     request_id = _text(message.get("id", ""), "id")
     if len(request_id) > _MAX_ID:
-        raise _bad(f"The id has {len(request_id)} characters, and may have {_MAX_ID}.")
+        raise _bad(f"The id has {len(request_id)} characters, but the limit is {_MAX_ID}.")
     call = model.call(arrays, request_id or request.id)
     call.outputs = wanted.names
     _add_parameters(call, message.get("parameters", {}))
@@ -151,11 +151,11 @@ def _parts(body: bytes, request: Request) -> tuple[dict[str, Any], memoryview]:
         header, tail = body, memoryview(b"")
     else:
         if not (length.isascii() and length.isdecimal() and len(length) < 18 and int(length) <= len(body)):
-            raise _bad(f"Header {HEADER_LENGTH!r} is {length[:20]!r}, and the body has {len(body)} bytes.")
+            raise _bad(f"Header {HEADER_LENGTH!r} is {length[:20]!r}, but the body has {len(body)} bytes.")
         header, tail = body[: int(length)], memoryview(body)[int(length) :]
     message = parse(header)
     if not isinstance(message, dict):
-        raise _bad("The request is no object.")
+        raise _bad("The request is not an object.")
     return message, tail
 
 
@@ -178,7 +178,7 @@ def _arrays(
             arrays[name] = _from_json(spec, shape, each.get("data"))
         else:
             if type(size) is not int or not 0 <= size <= len(tail):
-                raise _bad(f"binary_data_size of input {name!r} is {shown(size)}, and {len(tail)} bytes are left.")
+                raise _bad(f"binary_data_size of input {name!r} is {shown(size)}, but {len(tail)} bytes are left.")
             arrays[name] = _from_bytes(spec, shape, tail[:size])
             tail = tail[size:]
     if len(tail):
@@ -189,7 +189,7 @@ def _arrays(
     if config.batching:
         rows = {array.shape[0] for array in arrays.values()}
         if len(rows) > 1:
-            raise _bad(f"The inputs have batches of {sorted(rows)} samples.")
+            raise _bad(f"The inputs have batches of different sizes: {sorted(rows)}.")
         if rows and not 1 <= max(rows) <= min(config.max_batch_size, max_samples):
             raise _bad(f"The batch has {max(rows)} samples; the model takes 1 to {config.max_batch_size}.")
     return arrays
@@ -199,13 +199,13 @@ def _shape(config: TritonModelConfig, spec: TensorSpec, given: Mapping[str, Any]
     shape, datatype = given.get("shape"), given.get("datatype")
     wanted = (-1, *spec.shape) if config.batching else tuple(spec.shape)
     if datatype != spec.datatype.name:
-        raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and the request says {shown(datatype)}.")
+        raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, but the request says {shown(datatype)}.")
     if not isinstance(shape, list) or len(shape) > _MAX_RANK or not all(type(n) is int and n >= 0 for n in shape):
         raise _bad(f"The shape of input {spec.name!r} is {shown(shape)}: give a list of numbers.")
-    if math.prod(max(n, 1) for n in shape) >= _MAX_ELEMENTS:  # NumPy multiplies those of empty ones, too
+    if math.prod(max(n, 1) for n in shape) >= _MAX_ELEMENTS:  # NumPy also multiplies the sizes of empty arrays
         raise _bad(f"The shape of input {spec.name!r} is {shown(shape)}, which is too large.")
     if not fits(tuple(shape), wanted):
-        raise _bad(f"The shape of input {spec.name!r} is {shape}, and the model takes {list(wanted)}.")
+        raise _bad(f"The shape of input {spec.name!r} is {shape}, but the model takes {list(wanted)}.")
     return tuple(shape)
 
 
@@ -222,7 +222,7 @@ def _from_json(spec: TensorSpec, shape: tuple[int, ...], data: Any) -> Array:
     allowed: tuple[type, ...] = {"b": (bool,), "i": (int,), "u": (int,)}.get(kind, (int, float))
     for value in flat:
         if type(value) not in allowed and not (kind == "b" and value in (0, 1)):
-            raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, and has the value {shown(value)}.")
+            raise _bad(f"Input {spec.name!r} is {spec.datatype.name}, but has the value {shown(value)}.")
     try:
         with np.errstate(over="ignore"):
             return np.array(flat, spec.numpy_dtype).reshape(shape)
@@ -283,12 +283,12 @@ def _wanted(config: TritonModelConfig, message: Mapping[str, Any]) -> _Wanted:
 def _add_parameters(call: Any, given: Any) -> None:
     parameters = _object(given, "parameters")
     if len(parameters) > _MAX_PARAMETERS:
-        raise _bad(f"The request has {len(parameters)} parameters, and may have {_MAX_PARAMETERS}.")
+        raise _bad(f"The request has {len(parameters)} parameters, but the limit is {_MAX_PARAMETERS}.")
     call.parameters = {name: value for name, value in parameters.items() if name not in _OWN_PARAMETERS}
     for name, value in call.parameters.items():
         can_be_sent = isinstance(value, str | float) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
         if not can_be_sent or name.startswith("shared_memory") or name == "pytriton_callers":
-            raise _bad(f"Parameter {name[:50]!r} has a value that cannot be sent, or is not for clients.")
+            raise _bad(f"Parameter {name[:50]!r} has a value that cannot be sent, or is reserved.")
     sequence = parameters.get("sequence_id", 0)
     if not _is_sequence_id(sequence):
         raise _bad(
@@ -317,7 +317,7 @@ def _response(reply: Reply, config: TritonModelConfig, wanted: _Wanted) -> _Resp
             tail.append(data)
         else:
             if array.dtype == object and not all(map(_is_text, array.ravel().tolist())):
-                raise RequestError(http.HTTPStatus.NOT_ACCEPTABLE, f"Output {name!r} is no text: take it as bytes.")
+                raise RequestError(http.HTTPStatus.NOT_ACCEPTABLE, f"Output {name!r} is not text: request it as bytes.")
             output["data"] = values_of(array.reshape(-1))
         outputs.append(output)
     message: dict[str, Any] = {"model_name": reply.model, "model_version": str(reply.version), "outputs": outputs}
@@ -345,13 +345,13 @@ def _metadata(spec: TensorSpec, batch: list[int]) -> dict[str, Any]:
 def _list(message: Mapping[str, Any], name: str, *, required: bool = False) -> list[dict[str, Any]]:
     given = message.get(name, None if required else [])
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        raise _bad(f"{name!r} of the request is no list of objects.")
+        raise _bad(f"{name!r} of the request is not a list of objects.")
     return given
 
 
 def _object(given: Any, name: str) -> dict[str, Any]:
     if not isinstance(given, dict):
-        raise _bad(f"{name!r} is no object.")
+        raise _bad(f"{name!r} is not an object.")
     return given
 
 
@@ -362,7 +362,7 @@ def _text(given: Any, name: str) -> str:
 
 
 def own_sequence(given: int | str, key: ApiKey) -> int | str:
-    """Returns the id of a sequence that no other API key can have, of the same type."""
+    """Returns a sequence id of the same type that no other API key can have."""
     digest = hashlib.sha256(f"{key.hash} {given!r}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1 or 1 if isinstance(given, int) else digest.hex()
 

@@ -15,7 +15,7 @@ from pytriton.gateway.errors import RequestError
 from pytriton.gateway.models import Models
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
-_VARIABLE_SIZE = 3  # of a dimension in an example
+_VARIABLE_SIZE = 3  # of a dimension of any size, in an example
 _MAX_EXAMPLE = 64  # elements
 _ERROR = {"$ref": "#/components/schemas/Error"}
 _BINARY = {"type": "string", "format": "binary"}
@@ -29,17 +29,17 @@ _BASE64 = {
 _ERRORS = {
     400: "The body cannot be parsed.",
     401: "There is no valid API key.",
-    403: "The API key is not for this model.",
+    403: "The API key may not use this model.",
     404: "The model is not ready.",
-    406: "The response cannot be of the type that the client accepts.",
-    409: "The request is in conflict with something, says the model.",
+    406: "The response is not available in a type that the client accepts.",
+    409: "The model reports that the request conflicts with something.",
     413: "The body is too large, or has too many samples.",
     415: "The body has a type or an encoding that is not supported.",
     422: "An input does not fit the model: the error names the field.",
     429: "The API key has sent too many requests.",
     500: "The model raised an exception.",
-    502: "The server ended before the model responded.",
-    503: "Too many requests are in flight, or the server does not run: try again.",
+    502: "The server exited before the model responded.",
+    503: "Too many requests are in flight, or the server is not running: try again.",
     504: "The model took too long.",
 }
 
@@ -49,7 +49,7 @@ async def document(models: Models, key: ApiKey | None, prefix: str, needs_key: b
 
     Args:
         models: The models.
-        key: The client's API key; the document has the models that it may use.
+        key: The client's API key; the document lists the models that it may use.
         prefix: The path below which the application is mounted.
         needs_key: Whether requests need an API key.
     """
@@ -94,26 +94,24 @@ def _inference(config: TritonModelConfig, description: str) -> dict[str, Any]:
         numbers = [spec.name for spec in config.inputs if spec.datatype.name != "BYTES"]
         encoding = {name: {"contentType": "application/json"} for name in numbers}
         request[form.MEDIA_TYPE] = {"schema": _form(config.inputs), "encoding": encoding}
-    response = _object(config.outputs)
     if config.decoupled:
+        outcome = f"Lines, or events, of JSON: {', '.join(_object(config.outputs)['properties'])}."
         content: dict[str, Any] = {
             "application/x-ndjson": {"schema": {"type": "string"}},
             "text/event-stream": {"schema": {"type": "string"}},
         }
     else:
+        outcome = "The outputs."
         content = {"application/json": {"schema": _samples(config.outputs, config)}}
         files = [spec.media_type for spec in config.outputs if spec.media_type]
         content |= {kind: {"schema": _BINARY} for kind in [npy.MEDIA_TYPE, *files]}
-    ok = {"description": "A response for each part of the stream." if config.decoupled else "The outputs."}
-    if config.decoupled:
-        ok["description"] = f"Lines, or events, of JSON: {', '.join(response['properties'])}."
     return {
         "operationId": f"infer_{name}",
         "summary": summary,
         "description": description,
         "tags": [name],
         "requestBody": {"required": True, "content": request},
-        "responses": {"200": ok | {"content": content}} | _errors(),
+        "responses": {"200": {"description": outcome, "content": content}} | _errors(),
     }
 
 
@@ -179,7 +177,7 @@ def _tensor(spec: TensorSpec, *, batch: bool) -> dict[str, Any]:
     if batch:
         return {"type": "array", "minItems": 1, "items": schema}
     title = f"{spec.datatype.name} {list(spec.shape)}"
-    if all(size in (-1, 1) for size in spec.shape):  # a value may be given in place of a list of one
+    if all(size in (-1, 1) for size in spec.shape):  # a single value may replace a list of one
         return {"anyOf": [element, schema], "description": title}
     return schema | {"description": title}
 
@@ -200,7 +198,7 @@ def _element(spec: TensorSpec) -> dict[str, Any]:
     if name in ("FP16", "FP32"):
         largest = np.finfo(spec.numpy_dtype).max
         step = float(largest) - float(np.nextafter(largest, largest.dtype.type(0)))
-        limit = float(largest) + step / 2  # below that, numbers are rounded to the largest
+        limit = float(largest) + step / 2  # numbers below it are rounded to the largest
         number |= {"exclusiveMinimum": -limit, "exclusiveMaximum": limit}
     return number
 

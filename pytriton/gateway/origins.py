@@ -1,4 +1,4 @@
-"""Which pages may have a browser send requests, and under which names of hosts."""
+"""Checks which pages may send requests from a browser, and to which host names."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.request import Request
 
-_OWN = ("same-origin", "none")  # "none" is a person: a bookmark, or what was typed
+_OWN = ("same-origin", "none")  # "none": the user opened a bookmark, or typed the address
 _MAX_SHOWN = 100
 
 
 class OriginPolicy:
-    """Refuses requests that pages of other sites have a browser send, and requests to other hosts.
+    """Refuses requests that a browser sends for pages of other sites, and requests to other host names.
 
-    A browser sends simple requests, such as a form or ``text/plain``, to any host without asking first.
+    A browser sends simple requests, such as a form or ``text/plain``, to any host without asking it first.
 
     Args:
-        origins: Of the sites whose pages may send requests; ``*`` is any.
-        hosts: Names that the gateway has, where ``*.example.com`` stands for all below; empty is any.
+        origins: Origins whose pages may send requests; ``*`` for any.
+        hosts: Host names of the gateway; ``*.example.com`` for all subdomains. Empty for any name.
     """
 
     def __init__(self, origins: Sequence[str], hosts: Sequence[str]) -> None:
@@ -29,7 +29,7 @@ class OriginPolicy:
         self._checks_hosts = bool(hosts) and "*" not in hosts
 
     def check_host(self, request: Request) -> None:
-        """Checks the host that a request is for, which a page that lets its own name point here cannot change.
+        """Checks the host name of a request, which shows when a page's own name points here (DNS rebinding).
 
         Raises:
             RequestError: It is not one of the gateway's.
@@ -44,10 +44,10 @@ class OriginPolicy:
             )
 
     def check_origin(self, request: Request) -> None:
-        """Checks where a request comes from; what is no browser says nothing of it.
+        """Checks the origin of a request, which only browsers send.
 
         Raises:
-            RequestError: A page of another site had it sent.
+            RequestError: It was sent by a page of another site.
         """
         origin = request.header("origin").lower()
         if not origin or "*" in self._origins or origin in self._origins:
@@ -58,7 +58,7 @@ class OriginPolicy:
             return
         raise RequestError(
             http.HTTPStatus.FORBIDDEN,
-            f"A page of {origin[:_MAX_SHOWN]!r} had this request sent, and is not in GatewayConfig.cors_origins.",
+            f"The request was sent by a page of {origin[:_MAX_SHOWN]!r}, which is not in GatewayConfig.cors_origins.",
         )
 
 

@@ -1,4 +1,4 @@
-"""The pages for browsers, and their assets, all of which come from this server."""
+"""The pages for browsers, and their assets, all of which the gateway serves itself."""
 
 from __future__ import annotations
 

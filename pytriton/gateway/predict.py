@@ -21,11 +21,11 @@ from pytriton.gateway.responses import Send, send_bytes, send_json
 from pytriton.gateway.streams import EVENTS, check_backlog, send_stream
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
-_PART = 1 << 16  # bytes of a stream that are sent at a time, unless one response has more
+_PART = 1 << 16  # bytes of a stream to send at a time, unless a single response has more
 _LINES = "application/x-ndjson"
-_DEFAULT_TYPES = ("application/x-www-form-urlencoded", "text/plain")  # what curl -d and fetch say of a string
+_DEFAULT_TYPES = ("application/x-www-form-urlencoded", "text/plain")  # those of curl -d and fetch for a string
 _JSON = ("application/json", "text/json", "", *_DEFAULT_TYPES)
-_FILE_HEADERS = {  # which browsers are to show, and not to run
+_FILE_HEADERS = {  # browsers show such a file, but do not run it
     "x-content-type-options": "nosniff",
     "content-security-policy": "sandbox",
 }
@@ -84,14 +84,14 @@ def _samples(model: Model, request: Request, body: bytes, fields: dict[str, Any]
         name = request.query.get("input") or (inputs[0].name if len(inputs) == 1 else None)
         if name is None:
             names = ", ".join(spec.name for spec in inputs)
-            raise misfit("input", f"The model has several inputs: say which one this is by ?input= ({names}).")
+            raise misfit("input", f"The model has several inputs: name the one in the body by ?input= ({names}).")
         return samples_of(model.config, {name: npy.read(body)}, max_samples)
     if fields is not None:
         return samples_of(model.config, fields, max_samples)
     if media_type not in _JSON:
         raise RequestError(
             http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-            f"The body is {media_type!r}; send application/json, {form.MEDIA_TYPE} or {npy.MEDIA_TYPE}.",
+            f"The body's type is {media_type!r}; send application/json, {form.MEDIA_TYPE} or {npy.MEDIA_TYPE}.",
         )
     arrays = model.codec.decode(body)
     if arrays is not None:
@@ -100,7 +100,7 @@ def _samples(model: Model, request: Request, body: bytes, fields: dict[str, Any]
 
 
 def _sample_of_query(model: Model, request: Request) -> dict[str, Any]:
-    """Returns the sample of an ``EventSource``, which can send nothing but a URL: text as it is, all else as JSON."""
+    """Returns the sample in the URL, all that an ``EventSource`` can send: text as it is, other inputs as JSON."""
     text = {spec.name for spec in model.config.inputs if spec.datatype.name == "BYTES"}
     return {name: value if name in text else parse(value.encode()) for name, value in request.query.items()}
 
@@ -113,7 +113,7 @@ def _stream_type(model: Model, request: Request) -> str | None:
 
 
 async def _outputs(model: Model, samples: Samples, request_id: str) -> list[dict[str, Array]]:
-    """Sends all requests, and returns their outputs: those of a batch as one, whatever its parts."""
+    """Sends all requests, and returns their outputs; those of the parts of a batch are joined."""
     if len(samples.arrays) == 1:
         return [await _infer(model, samples.arrays[0], request_id)]
     outputs = await send_several(samples.arrays, functools.partial(_infer, model, request_id=request_id))
@@ -133,7 +133,7 @@ async def _infer(model: Model, arrays: dict[str, Array], request_id: str) -> dic
 
 
 def _only_array(outputs: list[dict[str, Array]], samples: Samples, request: Request) -> Array | None:
-    """Returns the output for a response that is an array; None if JSON will do as well."""
+    """Returns the output for a response as an array; None if the response is to be JSON."""
     name = request.query.get("output")
     names = list(outputs[0])
     if name is None and len(names) == 1:
@@ -150,7 +150,7 @@ def _only_array(outputs: list[dict[str, Array]], samples: Samples, request: Requ
 
 
 def _file(outputs: Mapping[str, Array], config: TritonModelConfig, request: Request) -> tuple[bytes, str] | None:
-    """Returns the output that the client accepts as it is, and its media type."""
+    """Returns the output that the client accepts as a file, and its media type."""
     for spec in config.outputs:
         kind, _, subtype = spec.media_type.partition("/")
         if not kind or not request.accepts(f"{kind}/") or request.query.get("output", spec.name) != spec.name:
@@ -181,7 +181,7 @@ async def _parts(model: Model, samples: Samples, request: Request, media_type: s
         if not has_begun:
             raise
         request.stream_error = error
-        yield frame(error.body(), "error")
+        yield _event(error.body(), "error") if media_type == EVENTS else _line(error.body())
     finally:
         await responses.aclose()
     if media_type == EVENTS:
@@ -197,5 +197,5 @@ def _event(body: Mapping[str, Any], kind: str = "") -> bytes:
     return b"%sdata: %s\n\n" % (name, encode(body))
 
 
-def _line(body: Mapping[str, Any], kind: str = "") -> bytes:
+def _line(body: Mapping[str, Any]) -> bytes:
     return encode(body) + b"\n"

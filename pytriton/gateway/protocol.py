@@ -1,4 +1,4 @@
-"""HTTP with limits on what a client may take: time to send and to receive, headers, connections."""
+"""HTTP with limits on clients: their time to send and to receive, headers, connections."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pytriton.gateway.request import cancel
 
 _HEAD = b"HTTP/1.1 "
 _INTERIM = b"HTTP/1.1 1"  # 100 Continue, for which the client waits
-_LINGER_S = 5.0  # for the rest of a body that was refused
+_LINGER_S = 5.0  # to receive the rest of a refused body
 _PART = 1 << 16  # bytes of a body that are passed on at a time
-_MAX_UNREAD = 1 << 18  # bytes of a body that the application does not ask for, as from a client without a key
+_MAX_UNREAD = 1 << 18  # bytes of a body that the application does not read, as from a client without a key
 
 
 class ResponseTransport:
     """A transport that sends the head of a response together with its body, or with its first part.
 
-    uvicorn writes each of them, which would be two system calls and two packets. The gateway has both when it sends the
+    uvicorn writes them one by one, which takes two system calls and two packets. The gateway has both when it sends the
     head.
 
     Args:
@@ -43,9 +43,9 @@ class ResponseTransport:
         return getattr(self._transport, name)
 
     def write(self, data: bytes) -> None:
-        """Sends a body, or holds a head until the body comes."""
+        """Sends a body, or holds a head back until its body follows."""
         if self._transport.is_closing():
-            return  # the client has just gone; uvloop would raise an exception
+            return  # the client has just disconnected; uvloop would raise an exception
         self._written += len(data)
         if self._head:
             head, self._head = self._head, b""
@@ -60,12 +60,12 @@ class ResponseTransport:
         return self._transport.is_closing()
 
     def close(self) -> None:
-        """Closes the connection when all is sent."""
+        """Closes the connection once everything is sent."""
         self.flush()
         self._close()
 
     def close_now(self) -> None:
-        """Closes the connection when all is sent, whatever the client still sends."""
+        """Closes the connection once everything is sent, even if the client is still sending."""
         self._transport.close()
 
     def flush(self) -> None:
@@ -76,36 +76,36 @@ class ResponseTransport:
 
     @property
     def unsent(self) -> int:
-        """Bytes that wait until the client takes them."""
+        """The number of bytes that wait until the client receives them."""
         return self._transport.get_write_buffer_size()
 
     @property
     def sent(self) -> int:
-        """Bytes that the client has taken, as far as this process knows."""
+        """The number of bytes that the client has received, as far as this process knows."""
         return self._written - self.unsent
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol, which has no limit on headers, and waits for a client for any time."""
+    """uvicorn's protocol, with limits on headers and on the time to wait for a client, which uvicorn lacks."""
 
     limits: GatewayConfig
     """Set by `protocol_of`."""
 
     _response: ResponseTransport
     _timer: asyncio.TimerHandle | None = None
-    _deadline: float | None = None  # of the arrival of a request; None while one is being served
+    _deadline: float | None = None  # for a request to arrive; None while one is being served
     _in_head = True
     _has_begun = False
     _received = 0  # bytes since the last head or part of a body was complete
-    _body: bytes | bytearray = b""  # which is not complete
+    _body: bytes | bytearray = b""  # received, but not passed on yet
     _keep_alive = True  # if the request is complete before the response begins
-    _is_over = False  # what arrives from now on is dropped
-    _sent = 0  # when progress was seen last
+    _is_over = False  # data that arrives from now on is dropped
+    _sent = 0  # at the last progress
     _sent_at = 0.0
-    _cycles: list[RequestResponseCycle]  # that are being served, or wait
+    _cycles: list[RequestResponseCycle]  # requests that are being served, or wait
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Closes the connection if there are too many."""
+        """Accepts the connection, or closes it if there are too many."""
         self._response = ResponseTransport(transport, self._close)
         self._cycles = []
         super().connection_made(self._response)  # type: ignore[arg-type]
@@ -114,7 +114,7 @@ class LimitedProtocol(HttpToolsProtocol):
             transport.close()
             return
         self._deadline = self.loop.time() + self.limits.read_timeout_s
-        self._look_at_clock()
+        self._check_time()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Ends the connection, and cancels the requests that are being served."""
@@ -134,7 +134,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().shutdown()
 
     def data_received(self, data: bytes) -> None:
-        """Takes a part of a request."""
+        """Receives a part of a request."""
         if self._is_over:
             return
         self._received += len(data)
@@ -142,14 +142,14 @@ class LimitedProtocol(HttpToolsProtocol):
             self._parse(memoryview(data))
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
-        # There may be too much of a head, or of what follows the body of chunks.
+        # A head may be too large, or the trailer of a body of chunks.
         if not self._is_over and self._received > self.limits.max_header_size:
             self._refuse(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def _parse(self, data: memoryview) -> None:
-        """Parses requests, and ignores that a client asks for another protocol, such as HTTP/2 or WebSocket.
+        """Parses requests, and ignores upgrades to other protocols, such as HTTP/2 or WebSocket.
 
-        The parser takes the body of such a request for the other protocol, or for the next request.
+        The parser would treat the body of such a request as data of that protocol, or as the next request.
         """
         while data:
             try:
@@ -165,7 +165,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def _head_without_upgrade(self) -> bytes:
         method = self.parser.get_method()
         if method == b"CONNECT":
-            raise httptools.HttpParserError("This is no proxy.")
+            raise httptools.HttpParserError("This is not a proxy.")
         lines = [b"%s %s HTTP/%s" % (method, self.url, self.parser.get_http_version().encode())]
         for name, value in self.headers:
             if name == b"connection":
@@ -175,9 +175,9 @@ class LimitedProtocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses what is no HTTP."""
+        """Refuses data that is not HTTP."""
         if not self._is_over:
-            self._in_head = True  # nothing of it will be read
+            self._in_head = True  # the rest will not be read
             super().send_400_response(msg)
             self._is_over = True
 
@@ -202,7 +202,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._in_head, self._received = False, 0
         cycle = self.cycle
         self._cycles.append(cycle)
-        # The rest of a body that nobody reads must not be taken for the next request.
+        # The unread rest of a body must not be parsed as the next request.
         self._keep_alive, cycle.keep_alive = cycle.keep_alive, False
 
     def on_body(self, body: bytes) -> None:
@@ -236,7 +236,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Goes on with the next request."""
+        """Continues with the next request."""
         self._response.flush()
         if self._cycles:
             del self._cycles[0]
@@ -245,7 +245,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.pipeline or self.transport.is_closing():
             super().on_response_complete()
             return
-        # As uvicorn does, but for its timer for the next request: see `_look_at_clock`.
+        # As uvicorn does, except for its timer for the next request: see `_check_time`.
         self.server_state.total_requests += 1
         self.flow.resume_reading()
         self._deadline = self.loop.time() + self.timeout_keep_alive
@@ -256,11 +256,11 @@ class LimitedProtocol(HttpToolsProtocol):
         if body and not cycle.response_complete:
             cycle.body = cycle.body + body if cycle.body else body  # type: ignore[assignment]  # uvicorn would copy it
 
-    def _look_at_clock(self) -> None:
-        """Refuses a request that is late, and ends a connection whose client takes nothing of a response.
+    def _check_time(self) -> None:
+        """Refuses a request that is late, and ends a connection whose client receives nothing of a response.
 
-        One timer for all requests of a connection, which looks again when a request that begins right now would be
-        late: one for each would take microseconds.
+        A connection has one timer for all of its requests, since one for each would take microseconds. It is set to the
+        time at which a request that begins now would be late.
         """
         now = self.loop.time()
         sent = self._response.sent
@@ -276,7 +276,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._deadline is not None:
             in_s = min(in_s, self._deadline - now)
         self._stop_timer()
-        self._timer = self.loop.call_later(in_s, self._look_at_clock)
+        self._timer = self.loop.call_later(in_s, self._check_time)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -298,7 +298,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._linger()
 
     def _close(self) -> None:
-        """Closes the connection after a response, at once if the request has been read."""
+        """Closes the connection after a response, at once if the whole request has been read."""
         if self._in_head or self._is_over:
             self._is_over = True
             self._response.close_now()
@@ -306,7 +306,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._linger()
 
     def _linger(self) -> None:
-        """Closes the connection when the client has sent what was refused: a reset would keep it from reading why."""
+        """Closes the connection once the client has sent the refused request: a reset could discard the response."""
         self._is_over = True
         self._body = b""
         if self._response.is_closing():
@@ -315,17 +315,17 @@ class LimitedProtocol(HttpToolsProtocol):
             self._response.write_eof()
         self.flow.resume_reading()
         self._deadline = self.loop.time() + min(_LINGER_S, self.limits.read_timeout_s)
-        self._look_at_clock()
+        self._check_time()
 
     def _abort(self) -> None:
         self._is_over = True
         self._stop_timer()
         connection = self._response.get_extra_info("socket")
-        if connection is not None:  # otherwise, the kernel would go on to send what nobody takes
+        if connection is not None:  # otherwise, the kernel would keep trying to send the rest
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self._response.abort()
 
 
 def protocol_of(config: GatewayConfig) -> type[LimitedProtocol]:
-    """Returns the protocol with some limits."""
+    """Returns a protocol with the limits of a configuration."""
     return type("Protocol", (LimitedProtocol,), {"limits": config})

@@ -1,4 +1,4 @@
-"""Servers elsewhere, which requests reach over gRPC: in turn, and another one where one is down."""
+"""Servers elsewhere, to which requests are sent over gRPC: in turn, or to another one if one is down."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from pytriton.proxy.wire.service import SEQUENCE_END, SEQUENCE_START
 LOGGER = logging.getLogger(__name__)
 
 _REPORT_TIMEOUT_S = 5.0
-_REFRESH_S = 5.0  # models may be loaded again, with another configuration
+_REFRESH_S = 5.0  # models may be reloaded, with another configuration
 _OWN_PARAMETERS = "triton_"  # of the protocol, not of the model
 
 
@@ -43,14 +43,14 @@ class RemoteUpstream:
     """Servers elsewhere; see `pytriton.gateway.models.Upstream`.
 
     Args:
-        urls: Their addresses: ``host``, ``host:port`` of gRPC, or either behind ``grpc://`` or ``grpcs://``. Or a
-            function that returns those that are there now, at once; see `pytriton.client.base.BaseModelClient`.
+        urls: Their addresses: ``host``, ``host:port`` of gRPC, or either after ``grpc://`` or ``grpcs://``. Or a
+            function that immediately returns the current ones; see `pytriton.client.base.BaseModelClient`.
         timeout_s: How long a response may take.
         access_token: Their token, if their lists of models and statistics require one.
         tls: Certificates for ``grpcs://``.
 
     Raises:
-        PyTritonBadParameterError: An address is not one of gRPC, or the token cannot be sent.
+        PyTritonBadParameterError: An address is not a gRPC address, or the token cannot be sent.
     """
 
     def __init__(
@@ -75,15 +75,15 @@ class RemoteUpstream:
         self._transports: dict[TritonUrl, _SharedTransport] = {}
         self._background = BackgroundTasks()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
-        self._all = self._session("any", None)  # for what is asked of all
+        self._all = self._session("any", None)  # for queries to all servers
         self._servers = self._all.server_set
         self._version = ""
 
     async def start(self) -> None:
-        """Does nothing: the servers need not run yet."""
+        """Does nothing: the servers need not be running yet."""
 
     async def client(self, name: str, version: int | None) -> RemoteClient:
-        """Returns a client of a model that a server has ready."""
+        """Returns a client of a model that is ready on a server."""
         session = self._session(name, version)
         client = RemoteClient(name, version, session)
         try:
@@ -96,7 +96,7 @@ class RemoteUpstream:
         return client
 
     async def ready_models(self) -> list[tuple[str, int]]:
-        """Returns the names and versions of all models that a server has ready."""
+        """Returns the names and versions of all models that are ready on a server."""
         indices = await self._reports("get_model_repository_index")
         entries = itertools.chain.from_iterable(indices)
         ready = {(entry["name"], int(entry["version"])) for entry in entries if entry.get("state") == "READY"}
@@ -110,17 +110,17 @@ class RemoteUpstream:
             return False
 
     async def configuration(self, name: str, version: int | None) -> Mapping[str, Any]:
-        """Returns a model's configuration, of the first server that has it ready."""
+        """Returns a model's configuration from the first server on which it is ready."""
         found: Mapping[str, Any] = (await self._reports("get_model_config", name, _text(version)))[0]
         return found
 
     async def statistics(self, name: str | None, version: int | None) -> Mapping[str, Any]:
-        """Returns the statistics of a model, or of all: the sums of all servers."""
+        """Returns the statistics of a model, or of all models, summed over all servers."""
         reports = await self._reports("get_inference_statistics", name or "", _text(version))
         return {"model_stats": sums([each for report in reports for each in report.get("model_stats", [])])}
 
     async def version(self) -> str:
-        """Returns Triton's version, of the first server that responds."""
+        """Returns Triton's version, from the first server that responds."""
         if not self._version:
             with contextlib.suppress(PyTritonClientError):
                 self._version = (await self._reports("get_server_metadata"))[0].version
@@ -150,7 +150,7 @@ class RemoteUpstream:
         """Returns the responses of all servers that respond.
 
         Raises:
-            PyTritonClientError: None does.
+            PyTritonClientError: No server responds.
         """
         servers = [server for server in self._servers.look() if self._servers.hold(server)]
         try:
@@ -170,17 +170,17 @@ class RemoteUpstream:
         return [each for each in responses if not isinstance(each, BaseException)]
 
     def _follow(self) -> None:
-        """Has models that nobody asks for let those servers go that have gone, too."""
+        """Makes idle models disconnect from removed servers, too."""
 
         def look() -> None:
             for session in list(self._sessions):
-                with contextlib.suppress(PyTritonClientError):  # the gateway is being closed, or the next request says
+                with contextlib.suppress(PyTritonClientError):  # the gateway is closing, or the next request reports it
                     session.server_set.look()
 
         asyncio.get_running_loop().call_soon(look)
 
     def _session(self, name: str, version: int | None) -> Session:
-        # A client is told to come back soon, rather than that it waits for a server that is not there.
+        # A client is told to retry soon, rather than made to wait for a server that does not exist.
         init_timeout_s = min(self._timeout_s, DEFAULT_RESTART_TIMEOUT_S) if callable(self._urls) else self._timeout_s
         settings = Settings(
             url=self._urls,
@@ -255,7 +255,7 @@ class RemoteClient:
     Args:
         name: The model's name.
         version: Its version; None is the latest.
-        session: Of all servers.
+        session: The session with all servers.
     """
 
     def __init__(self, name: str, version: int | None, session: Session) -> None:
@@ -334,7 +334,7 @@ class RemoteClient:
         try:
             await self.prepare()
         except PyTritonClientError as error:
-            LOGGER.debug("The configuration of model %r was not fetched again: %s", self._name, error)
+            LOGGER.debug("The configuration of model %r could not be fetched again: %s", self._name, error)
 
     def _request(self, call: InferenceCall, timeout_s: float) -> EncodedRequest:
         specs = {spec.name: spec for spec in self.model_config.inputs}
@@ -366,13 +366,13 @@ def _reply(session: Session, server: Server, request: EncodedRequest, result: An
 
 
 class _GrpcAddresses:
-    """A function that gives addresses of servers, each as a URL of gRPC.
+    """Wraps a function that returns addresses of servers, and converts them to gRPC URLs.
 
-    What cannot be one counts as a failure of the function, not of a request: those before stay.
+    An invalid address counts as a failure of the function, not of a request: the earlier addresses stay.
 
     Args:
         addresses: Returns the addresses as they are now.
-        changed: Called when they are others than before.
+        changed: Called when they have changed.
     """
 
     def __init__(self, addresses: Callable[[], Sequence[str]], changed: Callable[[], None]) -> None:
@@ -384,7 +384,7 @@ class _GrpcAddresses:
     def __call__(self) -> list[str]:
         addresses = self.func()
         if not isinstance(addresses, Sequence) or isinstance(addresses, str | bytes):
-            raise PyTritonClientValueError(f"it returned {addresses!r}, which is no list of addresses")
+            raise PyTritonClientValueError(f"it returned {addresses!r}, which is not a list of addresses")
         given = list(addresses)
         if given != self._given:
             self._urls = [_grpc_url(address).with_scheme for address in given]
@@ -397,7 +397,7 @@ def _grpc_url(url: str) -> TritonUrl:
     parsed = TritonUrl.from_url(url if not isinstance(url, str) or "://" in url else f"grpc://{url}")
     if parsed.protocol != "grpc":
         raise PyTritonClientValueError(
-            f"{url!r} is an address of HTTP, and the gateway sends requests over gRPC: give "
+            f"{url!r} is an HTTP address, but the gateway sends requests over gRPC: give "
             f"grpc://{parsed.hostname}, with the server's port for gRPC (8001 by default)."
         )
     return parsed

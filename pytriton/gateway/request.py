@@ -14,20 +14,20 @@ from pytriton.gateway.body_budget import SMALL, BodyBudget
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.offload import run
 
-_TASK = "pytriton.task"  # in the scope: which responds
-_CLIENT_LEFT = "pytriton.client_left"  # in the scope: why the task was cancelled
+_TASK = "pytriton.task"  # key in the scope: the task that responds
+_DISCONNECTED = "pytriton.disconnected"  # key in the scope: why the task was cancelled
 
-_MAX_RATIO = 1000  # of the size of what is decompressed
+_MAX_RATIO = 1000  # of decompressed to compressed size
 _WINDOW_BITS = {"gzip": 16 + zlib.MAX_WBITS, "deflate": zlib.MAX_WBITS}
 
 Scope = MutableMapping[str, Any]
 
 
 def cancel(scope: Scope) -> None:
-    """Cancels the response to a request whose client has left; for a server that knows before `Request` does."""
+    """Cancels the response to a request whose client has disconnected, if a server knows before `Request` does."""
     task: asyncio.Task[None] | None = scope.get(_TASK)
     if task is not None:
-        scope[_CLIENT_LEFT] = True
+        scope[_DISCONNECTED] = True
         task.cancel()
 
 
@@ -35,10 +35,10 @@ class Request:
     """A request whose body is read once, up to a limit.
 
     Args:
-        scope: Of ASGI.
-        receive: Of ASGI.
-        max_body_size: Bytes that the body may have.
-        budget: What all bodies together may have.
+        scope: The ASGI scope.
+        receive: The ASGI callable that receives messages.
+        max_body_size: Maximum size of the body in bytes.
+        budget: The limit on all bodies together.
     """
 
     def __init__(
@@ -50,19 +50,19 @@ class Request:
     ) -> None:
         self._receive = receive
         self.budget = budget
-        """What all bodies together may have."""
+        """The limit on all bodies together."""
         self._max_body_size = max_body_size
         self._held = 0  # bytes of the budget
         self._scope = scope
         scope[_TASK] = asyncio.current_task()
         self.id = ""
-        """The request's name in logs and in the model."""
+        """The request's id in logs and in the model."""
         self.model = ""
-        """The model that it is for, once that is known to exist."""
+        """The name of its model, once the model is known to exist."""
         self.stream_error: RequestError | None = None
-        """What ended a stream whose response had begun."""
+        """The error that ended a stream after its response had begun."""
         self.key_name = ""
-        """The name of the API key that it has."""
+        """The name of its API key."""
         method: str = scope["method"]
         self.method = "GET" if method == "HEAD" else method  # the server leaves the body out
         """``GET``, ``POST`` and so on."""
@@ -71,7 +71,7 @@ class Request:
         """The path at which the application is mounted."""
         path: str = scope["path"]
         self.path = path[len(prefix) :] if prefix and path.startswith(prefix) else path
-        """The path below that at which the application is mounted."""
+        """The path below the one at which the application is mounted."""
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
 
     def fields(self) -> dict[str, Any]:
@@ -79,9 +79,9 @@ class Request:
         return {"request_id": self.id, "model": self.model} if self.model else {"request_id": self.id}
 
     @property
-    def client_has_left(self) -> bool:
-        """Whether the response was cancelled because the client has left."""
-        return _CLIENT_LEFT in self._scope
+    def client_has_disconnected(self) -> bool:
+        """Whether the response was cancelled because the client has disconnected."""
+        return _DISCONNECTED in self._scope
 
     @cached_property
     def headers(self) -> dict[str, str]:
@@ -105,7 +105,7 @@ class Request:
         return value.partition(b";")[0].strip().lower().decode("latin1")
 
     def accepts(self, media_type: str) -> bool:
-        """Returns whether the client names a type of response."""
+        """Returns whether the client accepts a media type by name."""
         accepted = self._headers.get(b"accept")  # cheap if there is none, as in most requests
         return accepted is not None and media_type in accepted.decode("latin1").lower()
 
@@ -113,7 +113,7 @@ class Request:
         """Reads the body.
 
         Raises:
-            RequestError: It is too large, also when decompressed, or the client has left.
+            RequestError: It is too large, compressed or not, or the client has disconnected.
         """
         if b"content-encoding" not in self._headers:
             return await self._raw_body()
@@ -138,7 +138,7 @@ class Request:
         if len(data) > self._max_body_size:
             raise self._too_large()
         if not decompressor.eof or decompressor.unused_data:
-            raise RequestError(http.HTTPStatus.BAD_REQUEST, "The body is not one whole compressed stream.")
+            raise RequestError(http.HTTPStatus.BAD_REQUEST, "The body is not exactly one compressed stream.")
         return data
 
     async def _raw_body(self) -> bytes:
@@ -164,30 +164,30 @@ class Request:
         return parts[0] if len(parts) == 1 else await run(size, b"".join, parts)
 
     def _hold(self, size: int) -> None:
-        """Has as many bytes of the body count as have arrived."""
+        """Counts the bytes of the body that have arrived."""
         if size > SMALL and size > self._held:
             self.budget.check(size, self._held)
             self.hold(size - self._held)
 
     def hold(self, size: int) -> None:
-        """Has bytes count as in memory until the end of the request."""
+        """Counts bytes as in memory until the end of the request."""
         self._held += size
         self.budget.used += size
 
     def end(self) -> None:
-        """Ends the request: nothing of it is in memory any more."""
+        """Ends the request: its bytes no longer count."""
         self.budget.used -= self._held
         self._held = 0
 
     async def wait_for_disconnect(self) -> None:
-        """Waits until the client leaves; only after `body`."""
+        """Waits until the client disconnects; only after `body`."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     async def _next(self) -> MutableMapping[str, Any]:
         message = await self._receive()
         if message["type"] == "http.disconnect":
-            raise RequestError(http.HTTPStatus.BAD_REQUEST, "The client has left.")
+            raise RequestError(http.HTTPStatus.BAD_REQUEST, "The client has disconnected.")
         return message
 
     def _too_large(self) -> RequestError:

@@ -27,11 +27,11 @@ async def send_bytes(
 
 
 async def start_stream(send: Send, media_type: str) -> None:
-    """Starts a response whose parts are sent as they come."""
+    """Starts a response whose parts are sent as they arrive."""
     fields = [
         (b"content-type", media_type.encode()),
         (b"cache-control", b"no-store"),
-        (b"x-accel-buffering", b"no"),  # nginx would hold events back
+        (b"x-accel-buffering", b"no"),  # otherwise nginx would buffer events
     ]
     await send({"type": "http.response.start", "status": 200, "headers": fields})
 

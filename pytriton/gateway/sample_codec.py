@@ -1,6 +1,6 @@
-"""The short way for one sample of numbers or strings, which most requests have, from JSON and to JSON.
+"""The fast path from and to JSON for one sample of numbers or strings, the most common request.
 
-It takes what fits a model exactly. Everything else goes the long way, by `json_tensors`, which also says what is wrong.
+It accepts what fits a model exactly. Everything else takes the slow path, `json_tensors`, which also reports errors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Field(NamedTuple):
     name: str
     attribute: str
     shape: tuple[int, ...]
-    single: bool  # a value may be given in place of a list of one
+    single: bool  # a single value may replace a list of one
     convert: Callable[[Any], Array]
 
 
@@ -60,7 +60,7 @@ class SampleCodec:
         self._decode = msgspec.json.Decoder(sample).decode
 
     def decode(self, body: bytes) -> dict[str, Array] | None:
-        """Converts JSON to inputs, with the batch dimension if the model batches; None if it takes the long way."""
+        """Converts JSON to inputs, with the batch dimension if the model batches; None if it takes the slow path."""
         if self._decode is None:
             return None
         try:
@@ -81,7 +81,7 @@ class SampleCodec:
         return arrays
 
     def sample_of(self, outputs: Mapping[str, Array]) -> dict[str, Any] | None:
-        """Converts outputs of numbers to what JSON is made of; None if they take the long way."""
+        """Converts outputs of numbers to values for JSON; None if they take the slow path."""
         batching, sample = self.config.batching, {}
         for name, array in outputs.items():
             if array.dtype.kind not in "fiub":
@@ -94,7 +94,7 @@ class SampleCodec:
 
 
 def _leaf_of(spec: TensorSpec) -> tuple[Any, Callable[[Any], Array]]:
-    """Returns the type of a value, and what makes an array of values; the type is None if they take the long way."""
+    """Returns the type of a value, and a function that creates arrays of values; the type is None for the slow path."""
     if spec.datatype.name == "BYTES":
         return (str, _text) if spec.shape == (1,) and not spec.is_binary else (None, _text)
     dtype = spec.numpy_dtype

@@ -23,7 +23,7 @@ LOGGER = logging.getLogger(__name__)
 _BACKLOG = 2048
 _START_S = 30.0
 _LOOK_S = 1.0
-_OBJECTS_PER_COLLECTION = 20_000  # many requests at a time have many objects, none of which is garbage
+_OBJECTS_PER_COLLECTION = 20_000  # concurrent requests have many objects, none of which is garbage
 
 
 class GatewayServer:
@@ -34,7 +34,7 @@ class GatewayServer:
         config: Where to listen.
 
     Raises:
-        PyTritonRuntimeError: The address is taken or none of this machine's, or the certificate cannot be used.
+        PyTritonRuntimeError: The address is in use or not one of this machine, or the certificate cannot be used.
     """
 
     def __init__(self, app: Gateway, config: GatewayConfig) -> None:
@@ -68,7 +68,7 @@ class GatewayServer:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL at which it listens."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"{self._scheme}://{host}:{self._socket.getsockname()[1]}"
 
@@ -77,10 +77,10 @@ class GatewayServer:
         self._thread.start()
         if not self._server.begun.wait(_START_S):
             raise PyTritonRuntimeError(f"The gateway at {self.url} did not start.")
-        LOGGER.info("The gateway serves at %s.", self.url)
+        LOGGER.info("The gateway listens at %s.", self.url)
 
     def is_alive(self) -> bool:
-        """Returns whether it runs."""
+        """Returns whether it is running."""
         return self._thread.is_alive()
 
     def wait(self, woken: threading.Event) -> None:
@@ -91,16 +91,16 @@ class GatewayServer:
         """
         while not woken.wait(_LOOK_S):
             if not self._thread.is_alive():
-                raise PyTritonRuntimeError(f"The gateway at {self.url} has ended; see its log.")
+                raise PyTritonRuntimeError(f"The gateway at {self.url} has stopped; see its log.")
 
     def drain(self) -> None:
-        """Says that it is not ready from now on; requests are still served."""
+        """Makes the gateway report that it is not ready; requests are still served."""
         self._app.drain()
         if self._drained_at is None:
             self._drained_at = time.monotonic() + self._drain_s
 
     def stop(self, timeout_s: float) -> None:
-        """Says that it is not ready, for ``GatewayConfig.drain_secs``; then refuses new requests, and stops.
+        """Drains for ``GatewayConfig.drain_secs``, then refuses new requests, and stops.
 
         Args:
             timeout_s: How long to wait for requests in flight.
@@ -125,7 +125,7 @@ class GatewayServer:
 
 @contextlib.contextmanager
 def _rare_garbage_collections() -> Iterator[None]:
-    """Has garbage collected less often, and what there is now not looked at: a look at all objects takes 20 ms."""
+    """Collects garbage less often, and skips the objects that exist now: a scan of all objects takes 20 ms."""
     threshold, *others = gc.get_threshold()
     if not 0 < threshold < _OBJECTS_PER_COLLECTION:
         yield
@@ -141,7 +141,7 @@ def _rare_garbage_collections() -> Iterator[None]:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which says when it accepts requests."""
+    """uvicorn's server, with an event that is set once it accepts requests."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)

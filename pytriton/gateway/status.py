@@ -1,4 +1,4 @@
-"""``/status``: what the live page shows."""
+"""``/status``: the figures of the live page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def status(models: Models, traffic: Traffic, key: ApiKey | None) -> dict[s
     """Returns the figures of all models that an API key may use.
 
     Raises:
-        RequestError: The server does not run.
+        RequestError: The server is not running.
     """
     upstream = models.upstream
     versions: dict[str, list[int]] = {}
@@ -44,7 +44,7 @@ async def status(models: Models, traffic: Traffic, key: ApiKey | None) -> dict[s
 
 
 def _of_triton(statistics: list[Mapping[str, Any]]) -> dict[str, Any]:
-    """Returns the sizes of batches, and the mean time in the queue; numbers may have come as text, over gRPC."""
+    """Returns the sizes of batches, and the mean time in the queue; over gRPC, numbers are text."""
     sizes: dict[int, int] = {}
     queued = waited_ns = 0
     for version in statistics:

@@ -1,4 +1,4 @@
-"""Sends streams as their parts come, and cancels them when the client leaves or is too slow."""
+"""Sends streams as their parts arrive, and cancels them when the client disconnects or is too slow."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ EVENTS = "text/event-stream"
 async def send_stream(request: Request, send: Send, media_type: str, parts: AsyncGenerator[bytes, None]) -> None:
     """Sends the parts of a response.
 
-    A model cannot be told to wait. So its responses are read as they come, and the request is cancelled if too many of
-    them wait for the client.
+    A model cannot be told to wait. So its responses are read as they arrive, and the request is cancelled if too many
+    of them wait for the client.
 
     Args:
         request: The request, whose body has been read.
-        send: Of ASGI.
+        send: The ASGI callable that sends messages.
         media_type: The response's type.
         parts: Its parts. An error before the first one becomes a response with a status of its own. If the client is
-            too slow, a `RequestError` is thrown into it, and what it yields from then on is the end of the stream.
+            too slow, a `RequestError` is thrown into the generator, whose further parts end the stream.
 
     Raises:
         RequestError: The stream failed before it began.
@@ -52,10 +52,10 @@ async def send_stream(request: Request, send: Send, media_type: str, parts: Asyn
 
 
 def check_backlog(replies: Sequence[Reply], limit: int) -> None:
-    """Checks how much of a stream has come while what came before it was made ready to be sent.
+    """Checks how much of a stream has arrived while the responses before it were encoded.
 
     Raises:
-        RequestError: It is more than may wait.
+        RequestError: It is more than the limit.
     """
     if len(replies) > 1 and sum(map(size_of, replies)) > limit:
         raise _too_fast()
@@ -65,7 +65,7 @@ class _Backlog:
     """The parts of a stream that wait for its client.
 
     Args:
-        request: The request, whose limits hold.
+        request: The request, whose limits apply.
     """
 
     def __init__(self, request: Request) -> None:
@@ -76,7 +76,7 @@ class _Backlog:
         self._changed = asyncio.Event()
 
     def add(self, part: bytes) -> bool:
-        """Adds a part, and returns whether another one waits already."""
+        """Adds a part, and returns whether another one is waiting."""
         self._parts.append(part)
         self._size += len(part)
         self._request.hold(len(part))
@@ -84,7 +84,7 @@ class _Backlog:
         return len(self._parts) > 1
 
     def end(self) -> None:
-        """Says that no part follows."""
+        """Marks the end of the stream: no part follows."""
         self._ended = True
         self._changed.set()
 
@@ -101,7 +101,7 @@ class _Backlog:
         return part
 
     def is_full(self) -> bool:
-        """Returns whether too much waits. One part alone never does."""
+        """Returns whether more waits than the limits allow. A single part may always wait."""
         if len(self._parts) <= 1:
             return False
         return self._size > self._request.budget.max_stream_backlog or (
@@ -114,7 +114,7 @@ async def _read_all(part: bytes, parts: AsyncGenerator[bytes, None], backlog: _B
     try:
         while part:
             if backlog.add(part):
-                await asyncio.sleep(0)  # a model may be faster than its client
+                await asyncio.sleep(0)  # lets it be sent, even if the model never pauses
             if not is_cut and backlog.is_full():
                 is_cut = True
                 part = await parts.athrow(_too_fast())
@@ -127,13 +127,13 @@ async def _read_all(part: bytes, parts: AsyncGenerator[bytes, None], backlog: _B
 async def _send_all(backlog: _Backlog, reading: asyncio.Future[None], send: Send) -> None:
     while (part := await backlog.take()) is not None:
         await send_part(send, part)
-    await reading  # whose exception ends the response
+    await reading  # its exception ends the response
     await send_part(send, b"", more=False)
 
 
 def _too_fast() -> RequestError:
     return RequestError(
         http.HTTPStatus.INSUFFICIENT_STORAGE,
-        "The model sends the stream faster than the client takes it, and more waits than may "
-        "(GatewayConfig.max_stream_backlog): the request has been cancelled.",
+        "The client receives the stream more slowly than the model sends it, and more waits than the limit allows "
+        "(GatewayConfig.max_stream_backlog): the request was cancelled.",
     )

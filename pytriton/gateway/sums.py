@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# gRPC's JSON leaves zeros out.
+# gRPC's JSON omits zeros.
 _NONE = {"count": 0, "ns": 0}
 _NO_BATCHES = {"compute_input": _NONE, "compute_infer": _NONE, "compute_output": _NONE}
 _NO_REQUESTS = {"last_inference": 0, "inference_count": 0, "execution_count": 0} | {

@@ -1,4 +1,4 @@
-"""The spans of the gateway's requests, by OpenTelemetry's own middleware."""
+"""Creates spans for the gateway's requests, by OpenTelemetry's own middleware."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _CONTEXT = frozenset({b"traceparent", b"tracestate", b"baggage"})
 
 
 class TracedApplication:
-    """An ASGI application whose requests are spans as soon as this process uses OpenTelemetry.
+    """An ASGI application whose requests have spans once this process uses OpenTelemetry.
 
     Args:
         app: The application.
-        continue_traces: Whether traces of clients go on here; otherwise, each request begins one.
+        continue_traces: Whether requests continue the traces of clients; otherwise, each starts its own.
     """
 
     def __init__(self, app: Application, continue_traces: bool) -> None:
@@ -36,7 +36,7 @@ class TracedApplication:
             self._is_decided = True
             self._app = _traced(self._app)
         if not self._continue_traces:
-            # Not in a copy: the protocol finds there whom to cancel when the client leaves.
+            # Not in a copy: the protocol finds the task to cancel there when the client disconnects.
             scope["headers"] = [each for each in scope["headers"] if each[0].lower() not in _CONTEXT]
         await self._app(scope, receive, send)
 

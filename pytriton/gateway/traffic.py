@@ -1,4 +1,4 @@
-"""What the gateway has seen of the requests to each model: rates, latencies and the last errors."""
+"""Figures of the requests to each model through the gateway: rates, latencies and the last errors."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Traffic:
         """Records the end of a request.
 
         Args:
-            model: The model, which exists: clients must not fill the memory with names.
+            model: The model, which must exist: clients must not fill the memory with names.
             started: When it began, on the clock of ``time.monotonic()``.
             status: The response's status.
             message: What went wrong.
-            sender: The hash of the API key that sent it; empty is none.
+            sender: The hash of the API key that sent it; empty for none.
         """
         now = time.monotonic()
         traffic = self._models.get(model)
@@ -60,7 +60,7 @@ class Traffic:
 
         Args:
             model: The model.
-            reader: The hash of the API key that reads them: of errors of other keys' requests, the text is left out.
+            reader: The hash of the API key that reads them; the texts of errors of other keys' requests are left out.
         """
         traffic = self._models.get(model, _ModelTraffic())
         now = time.monotonic()

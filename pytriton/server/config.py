@@ -267,11 +267,11 @@ def check_port(setting: str, port: Any) -> None:
 
 
 def _check_pattern(setting: str, pattern: str) -> None:
-    """Refuses a regular expression that RE2 cannot read: the server would forward nothing.
+    """Refuses a regular expression that RE2 cannot parse, with which the server would forward nothing.
 
-    Only what is wrong in Python and in RE2 is found, and what Python alone has: the two differ in details.
+    It finds errors in the syntax that Python and RE2 share, and lookarounds, which only Python has.
     """
-    problem = "it looks ahead or behind" if _LOOKING_AROUND.search(pattern) else ""
+    problem = "it has a lookaround" if _LOOKING_AROUND.search(pattern) else ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -281,7 +281,7 @@ def _check_pattern(setting: str, pattern: str) -> None:
             problem = str(error)
     if problem:
         raise PyTritonBadParameterError(
-            f"TritonConfig.{setting} is {pattern!r}, which is no regular expression of RE2, the server's library "
+            f"TritonConfig.{setting} is {pattern!r}, which is not a regular expression of RE2, the server's library "
             f"({problem}); use one such as 'x-.*'."
         )
 

@@ -33,7 +33,7 @@ class GateState(enum.IntEnum):
     """Not ready, but it accepts requests: load balancers have time to notice."""
 
     STOPPING = 3
-    """Not ready, and new requests are refused as unavailable; those in flight go on."""
+    """Not ready, and new requests are refused as unavailable; those in flight are still served."""
 
 
 class Gate:

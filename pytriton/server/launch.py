@@ -78,9 +78,9 @@ def command_line(
 
 
 def without_secrets(command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Moves the values of flags that may have secrets to environment variables, from where the guard takes them.
+    """Moves the values of flags that may contain secrets to environment variables, from which the guard reads them.
 
-    ``ps`` shows command lines to every user of the machine, but not environments. Twin of ``guard/arguments.h``.
+    ``ps`` shows command lines to every user of the machine, but not environments. Counterpart of ``guard/arguments.h``.
 
     Args:
         command: A command line.

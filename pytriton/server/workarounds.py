@@ -27,7 +27,7 @@ class Workaround(enum.Enum):
     """Classification of a BYTES output divides by zero (CVE-2025-23321)."""
 
     CONTENT_LENGTHS = "content-lengths", None
-    """The HTTP front end believes a Content-Length that is not that of the body, and allocates so many bytes."""
+    """The HTTP front end trusts a Content-Length that is not that of the body, and allocates that many bytes."""
 
     DEEP_STACKS = "deep-stacks", ServerVersion(2, 59, 1)
     """Large forms and nested JSON overflow the stack (CVE-2025-23310, CVE-2025-23311, CVE-2025-23325)."""

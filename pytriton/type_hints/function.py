@@ -242,8 +242,8 @@ def _decorated(function: Callable[..., Any], hints: FunctionHints) -> tuple[bool
     for name, value in itertools.chain(hints.arguments.items(), hints.result.values.items()):
         if value.decode is not None or value.encode is not None:
             raise PyTritonBadParameterError(
-                f"{hints.label}: {name!r} is no NumPy array, and its decorators pass arrays; remove them, or annotate "
-                "an array."
+                f"{hints.label}: {name!r} is not a NumPy array, but its decorators pass arrays; remove them, or "
+                "annotate an array."
             )
         if value.batched not in (None, batched):
             raise PyTritonBadParameterError(

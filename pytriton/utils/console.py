@@ -26,7 +26,7 @@ def tell(logger: logging.Logger, lines: Iterable[str]) -> None:
 
 
 def log_safely(logger: logging.Logger, level: int, message: str, *args: object) -> None:
-    """Logs a message, for a thread that has to go on even if the program's logging raises an exception.
+    """Logs a message, for a thread that must continue even if the program's logging raises an exception.
 
     It does so on a standard error stream that is closed, for example.
 

@@ -200,7 +200,7 @@ def _make_folder(path: pathlib.Path) -> bool:
 
 
 def _check_owner(path: pathlib.Path) -> None:
-    """Refuses a folder that another user has created where everybody can, such as below ``/tmp``."""
+    """Refuses a folder that another user has created in a shared one, such as below ``/tmp``."""
     is_shared = path.parent.stat().st_mode & (stat.S_ISVTX | stat.S_IWOTH) == stat.S_ISVTX | stat.S_IWOTH
     if is_shared and path.lstat().st_uid not in (0, os.getuid()):
         raise PyTritonWorkspaceError(

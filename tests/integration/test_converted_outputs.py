@@ -105,7 +105,7 @@ def test_rounding_is_logged_once(triton, name, caplog):
         assert send_floats(triton, name, [1]) == pytest.approx([1 / 3])
     (message,) = [record.getMessage() for record in caplog.records if name in record.getMessage()]
     assert "output 'y' has dtype float64 and values such as 0.333" in message
-    assert "which are converted to float32, as it was declared. Convert it with .astype('float32'), or" in message
+    assert "which are converted to float32, as declared. Convert it with .astype('float32'), or" in message
     assert "Logged once" in message
 
 

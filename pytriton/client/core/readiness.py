@@ -253,7 +253,7 @@ def _check_protocols(servers: Sequence[Server], reason: PyTritonClientError | No
 
 
 def _check_metadata(server: Server, deadline: Deadline) -> Steps[None]:
-    """Raises an error if a server that says that it is ready is certainly not Triton, as its port for metrics."""
+    """Raises an error if a server that reports readiness is certainly not Triton, such as its port for metrics."""
     if server.transport.url.protocol == "grpc":
         return
     error = None

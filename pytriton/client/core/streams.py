@@ -172,7 +172,7 @@ class Stream:
             while time.monotonic() < deadline and (received := await self._receive(_QUIET_S)) is not None:
                 received.result()
         except Exception:  # it has ended, or the connection broke
-            LOGGER.debug("A stream that nobody reads has ended.", exc_info=True)
+            LOGGER.debug("A stream that is no longer read has ended.", exc_info=True)
         finally:
             self._call.cancel()
             if self._next is not None:

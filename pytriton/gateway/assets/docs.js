@@ -1,4 +1,4 @@
-// The API page: Swagger UI on the document of this server.
+// The API page: Swagger UI for the gateway's OpenAPI document.
 "use strict";
 
 withKey(async () => {

@@ -1,4 +1,4 @@
-// The API key of this browser tab, which goes with each request of the page.
+// The API key of this browser tab, which is sent with each request of the page.
 "use strict";
 
 const apiKey = {
@@ -7,7 +7,7 @@ const apiKey = {
   headers: () => (apiKey.get() ? { authorization: `Bearer ${apiKey.get()}` } : {}),
 };
 
-// Calls `load`; as long as it returns the response 401, asks for a key and calls it again.
+// Calls `load`; while it returns a response with status 401, asks for a key and calls it again.
 async function withKey(load) {
   const form = document.getElementById("key-form");
   const response = await load();

@@ -158,7 +158,7 @@ async function send(model, form) {
   for (;;) {
     const { value, done } = await reader.read();
     if (done) break;
-    output.textContent += value; // a stream appears as it comes
+    output.textContent += value; // a stream appears as it arrives
   }
   showMedia(model, output);
 }

@@ -42,7 +42,7 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 
 CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 PATHS = {CHAT: OpenAIChat, COMPLETIONS: OpenAICompletion, EMBEDDINGS: OpenAIEmbeddings}
-"""The endpoints, and the kind of model that each takes."""
+"""The endpoints, and the kind of model that each serves."""
 
 _DONE = b"data: [DONE]\n\n"
 _MAX_CHOICES = 128
@@ -55,12 +55,12 @@ _ModelT = TypeVar("_ModelT", bound=OpenAIModel)
 
 
 class OpenAIEndpoints:
-    """Translates requests of OpenAI's API to requests to models, and back.
+    """Converts requests of OpenAI's API to requests to models, and their responses back.
 
     Args:
         declared: The text models.
         models: All models.
-        max_samples: Texts that a request may have.
+        max_samples: Maximum number of texts of a request.
     """
 
     def __init__(self, declared: Sequence[OpenAIModel], models: Models, max_samples: int) -> None:
@@ -69,11 +69,11 @@ class OpenAIEndpoints:
         self._max_samples = max_samples
 
     def names(self, model: str) -> list[str]:
-        """Returns the names by which clients of OpenAI's API know a model."""
+        """Returns the names of a model in OpenAI's API."""
         return list(dict.fromkeys(each.public_name for each in self._declared if each.model == model))
 
     def model_of(self, name: str) -> str:
-        """Returns the model that has a name in OpenAI's API; a name that none has is returned."""
+        """Returns the model with a name in OpenAI's API; a name that no model has is returned unchanged."""
         return next((each.model for each in self._declared if each.public_name == name), name)
 
     async def respond(self, request: Request, send: Send, key: ApiKey | None) -> None:
@@ -91,32 +91,32 @@ class OpenAIEndpoints:
             await self._embeddings(body, request, send, key)
 
     async def _chat(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        asked, fields = await offload.run(len(body), _parsed, body, ChatRequest)
-        declared, model = await self._find(asked.model, OpenAIChat, request, key)
-        self._check_generation(asked, 1)
+        params, fields = await offload.run(len(body), _parsed, body, ChatRequest)
+        declared, model = await self._find(params.model, OpenAIChat, request, key)
+        self._check_generation(params, 1)
         run = functools.partial(offload.run, len(body)) if declared.template is None else offload.run_in_thread
-        read = await run(_read_chat, declared, model.config, asked, fields)
-        await self._generate(asked, declared, declared.output, model, [read], request, send, ChatShape())
+        read = await run(_read_chat, declared, model.config, params, fields)
+        await self._generate(params, declared, declared.output, model, [read], request, send, ChatShape())
 
     async def _completions(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        asked, fields = await offload.run(len(body), _parsed, body, CompletionRequest)
-        declared, model = await self._find(asked.model, OpenAICompletion, request, key)
-        prompts = [asked.prompt] if isinstance(asked.prompt, str) else asked.prompt
+        params, fields = await offload.run(len(body), _parsed, body, CompletionRequest)
+        declared, model = await self._find(params.model, OpenAICompletion, request, key)
+        prompts = [params.prompt] if isinstance(params.prompt, str) else params.prompt
         self._check_count(len(prompts), "prompt")
-        self._check_generation(asked, len(prompts))
+        self._check_generation(params, len(prompts))
         inputs = [{declared.prompt: prompt} for prompt in prompts]
         samples = await offload.run(len(body), _read, model.config, fields, inputs)
         read = list(zip(prompts, samples, strict=True))
-        await self._generate(asked, declared, declared.output, model, read, request, send, CompletionShape())
+        await self._generate(params, declared, declared.output, model, read, request, send, CompletionShape())
 
     async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        asked, fields = await offload.run(len(body), _parsed, body, EmbeddingsRequest)
-        declared, model = await self._find(asked.model, OpenAIEmbeddings, request, key)
-        texts = [asked.input] if isinstance(asked.input, str) else asked.input
+        params, fields = await offload.run(len(body), _parsed, body, EmbeddingsRequest)
+        declared, model = await self._find(params.model, OpenAIEmbeddings, request, key)
+        texts = [params.input] if isinstance(params.input, str) else params.input
         self._check_count(len(texts), "input")
-        if asked.encoding_format not in (None, "float", "base64"):
+        if params.encoding_format not in (None, "float", "base64"):
             raise _bad(
-                f"encoding_format is {asked.encoding_format[:20]!r}: use 'float' or 'base64'.", "encoding_format"
+                f"encoding_format is {params.encoding_format[:20]!r}: use 'float' or 'base64'.", "encoding_format"
             )
         inputs = [{declared.input: text} for text in texts]
         samples = await offload.run(len(body), _read, model.config, fields, inputs)
@@ -124,12 +124,12 @@ class OpenAIEndpoints:
         replies = await send_several([model.call(arrays, request.id) for arrays in calls], model.infer)
         tokens = await _counted(declared, texts)
         size = len(body) + sum(map(offload.size_of, replies))
-        response = await offload.run(size, _embedded, replies, declared, asked, tokens, model.config.batching)
+        response = await offload.run(size, _embedded, replies, declared, params, tokens, model.config.batching)
         await send_bytes(send, response, "application/json")
 
     async def _generate(
         self,
-        asked: GenerationRequest,
+        params: GenerationRequest,
         declared: OpenAIModel,
         output: str,
         model: Model,
@@ -141,16 +141,16 @@ class OpenAIEndpoints:
         size = sum(len(prompt) for prompt, _ in samples)
         inputs = await offload.run(size, _arrays, model.config, [sample for _, sample in samples])
         texts = [
-            _Text(model, arrays, output, asked.stops, request.id) for arrays in inputs for _ in range(asked.choices)
+            _Text(model, arrays, output, params.stops, request.id) for arrays in inputs for _ in range(params.choices)
         ]
         usage = _Usage(declared, [prompt for prompt, _ in samples])
         head = {
             "id": shape.prefix + uuid.uuid4().hex,
-            "created": int(time.time()),  # noqa: TID251 - it is the date that clients want
-            "model": asked.model,
+            "created": int(time.time()),  # noqa: TID251 - clients expect the date
+            "model": params.model,
         }
-        if asked.stream:
-            wants_usage = bool((asked.stream_options or {}).get("include_usage"))
+        if params.stream:
+            wants_usage = bool((params.stream_options or {}).get("include_usage"))
             await send_stream(
                 request, send, EVENTS, _events(texts, shape, head, usage if wants_usage else None, request)
             )
@@ -173,21 +173,21 @@ class OpenAIEndpoints:
 
     def _check_count(self, count: int, field: str) -> None:
         if not 1 <= count <= self._max_samples:
-            raise _bad(f"The request has {count} texts, and may have 1 to {self._max_samples}.", field)
+            raise _bad(f"The request has {count} texts; give 1 to {self._max_samples}.", field)
 
-    def _check_generation(self, asked: GenerationRequest, prompts: int) -> None:
-        n, stops = asked.choices, asked.stops
+    def _check_generation(self, params: GenerationRequest, prompts: int) -> None:
+        n, stops = params.choices, params.stops
         if not 1 <= n <= _MAX_CHOICES:
             raise _bad(f"n is {n}: use 1 to {_MAX_CHOICES}.", "n")
         if n * prompts > self._max_samples:
             raise _bad(
-                f"The request asks for {n * prompts} texts, {n} for each of {prompts}, and may ask for "
+                f"The request asks for {n * prompts} texts, {n} for each of {prompts} prompts, but the limit is "
                 f"{self._max_samples}: send several requests.",
                 "n",
             )
         if len(stops) > _MAX_STOPS or not all(1 <= len(stop) <= _MAX_STOP_LENGTH for stop in stops):
             raise _bad(
-                f"stop has up to {_MAX_STOPS} texts, of 1 to {_MAX_STOP_LENGTH} characters.",
+                f"stop may have up to {_MAX_STOPS} texts, of 1 to {_MAX_STOP_LENGTH} characters.",
                 "stop",
             )
 
@@ -239,7 +239,7 @@ async def _each(stream: AsyncGenerator[Sequence[Reply], None]) -> AsyncIterator[
 
 
 class _Usage:
-    """Counts tokens, if the model can."""
+    """Counts tokens, if the model declares a function for it."""
 
     def __init__(self, declared: OpenAIModel, prompts: Sequence[str]) -> None:
         self._declared = declared
@@ -254,7 +254,7 @@ class _Usage:
 
 
 async def _counted(declared: OpenAIModel, texts: Sequence[str]) -> int | None:
-    """Counts the tokens of texts, if the model can: in a thread, since it is a function of the user."""
+    """Counts the tokens of texts with the model's function, if it declares one; in a thread, since it may be slow."""
     count = declared.count_tokens
     return None if count is None else await offload.run_in_thread(lambda: sum(map(count, texts)))
 
@@ -266,13 +266,12 @@ async def _events(
     usage: _Usage | None,
     request: Request,
 ) -> AsyncGenerator[bytes, None]:
-    """Yields the events of all texts, as their pieces come."""
+    """Yields the events of all texts, as their pieces arrive."""
 
     def event(choices: list[dict[str, Any]], more: Mapping[str, Any] | None = None) -> bytes:
         return b"data: %s\n\n" % encode({**head, "object": shape.chunk, "choices": choices, **(more or {})})
 
     pieces: asyncio.Queue[tuple[int, str | RequestError | None]] = asyncio.Queue(maxsize=len(texts))
-
     places = asyncio.Semaphore(MAX_PARTS_IN_FLIGHT)
 
     async def collect(index: int, text: _Text) -> None:
@@ -306,7 +305,7 @@ async def _events(
         if usage is not None:
             yield event([], await usage.of(["".join(text) for text in generated]))
         yield _DONE
-    except RequestError as error:  # of the model, or thrown in
+    except RequestError as error:  # raised by the model, or thrown in by the sender
         if not begun:
             raise
         request.stream_error = error
@@ -318,7 +317,7 @@ async def _events(
 
 
 def error_body(error: RequestError) -> dict[str, Any]:
-    """Returns an error as OpenAI's API has it."""
+    """Returns the body of an error in OpenAI's API."""
     kind = "invalid_request_error" if error.status < http.HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
     return {"error": {"message": error.message, "type": kind, "param": error.field, "code": None}}
 
@@ -330,11 +329,11 @@ def _parsed(body: bytes, kind: type[_BodyT]) -> tuple[_BodyT, dict[str, Any]]:
     except msgspec.ValidationError as error:
         raise _bad(f"{error}.", None) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _bad(f"The body is no valid JSON: {error}.", None) from error
+        raise _bad(f"The body is not valid JSON: {error}.", None) from error
 
 
 def _sample(config: TritonModelConfig, fields: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the model's inputs: the text, and the fields of the request that the model knows."""
+    """Returns the model's inputs: the text, and the fields of the request that it also has as inputs."""
     given = dict(fields)
     if given.get("max_tokens") is None:
         given["max_tokens"] = given.get("max_completion_tokens")
@@ -351,7 +350,8 @@ def _read(
 ) -> list[dict[str, Any]]:
     """Returns the model's inputs for each of several texts, and frees the fields.
 
-    They may take many times the memory of the body, which the response need not wait for, nor the event loop.
+    The fields may take many times the memory of the body. They are freed here, in the thread that runs this, so that
+    neither the response nor the event loop waits for it.
     """
     samples = [_sample(config, fields, each) for each in inputs]
     fields.clear()
@@ -359,11 +359,11 @@ def _read(
 
 
 def _read_chat(
-    declared: OpenAIChat, config: TritonModelConfig, asked: ChatRequest, fields: dict[str, Any]
+    declared: OpenAIChat, config: TritonModelConfig, params: ChatRequest, fields: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
-    """Returns the prompt of a chat, and the model's inputs; frees all else."""
-    prompt = _prompt(declared, asked.messages)
-    asked.messages = []
+    """Returns the prompt of a chat, and the model's inputs; frees everything else."""
+    prompt = _prompt(declared, params.messages)
+    params.messages = []
     [sample] = _read(config, fields, [{declared.messages if declared.template is None else declared.prompt: prompt}])
     return prompt, sample
 
@@ -384,7 +384,7 @@ def _arrays(config: TritonModelConfig, samples: list[dict[str, Any]]) -> list[di
 
 
 def _embedded(
-    replies: list[Reply], declared: OpenAIEmbeddings, asked: EmbeddingsRequest, tokens: int | None, batching: bool
+    replies: list[Reply], declared: OpenAIEmbeddings, params: EmbeddingsRequest, tokens: int | None, batching: bool
 ) -> bytes:
     try:
         vectors = [
@@ -395,14 +395,14 @@ def _embedded(
     except (KeyError, ValueError) as error:
         message = f"The model has no output {declared.output!r} with a vector of numbers."
         raise RequestError(http.HTTPStatus.INTERNAL_SERVER_ERROR, message) from error
-    if asked.dimensions is not None and any(len(vector) != asked.dimensions for vector in vectors):
-        raise _bad(f"The model makes vectors of {len(vectors[0])} dimensions.", "dimensions")
-    is_base64 = asked.encoding_format == "base64"
+    if params.dimensions is not None and any(len(vector) != params.dimensions for vector in vectors):
+        raise _bad(f"The model returns vectors of {len(vectors[0])} dimensions.", "dimensions")
+    is_base64 = params.encoding_format == "base64"
     data = [
         {"object": "embedding", "index": index, "embedding": _base64(vector) if is_base64 else vector.tolist()}
         for index, vector in enumerate(vectors)
     ]
-    response: dict[str, Any] = {"object": "list", "data": data, "model": asked.model}
+    response: dict[str, Any] = {"object": "list", "data": data, "model": params.model}
     if tokens is not None:
         response["usage"] = {"prompt_tokens": tokens, "total_tokens": tokens}
     return encode(response)

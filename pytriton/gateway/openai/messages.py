@@ -1,4 +1,4 @@
-"""Requests of OpenAI's API, as far as the gateway reads them."""
+"""Requests of OpenAI's API: the fields that the gateway reads."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import msgspec
 
 
 class Body(msgspec.Struct):
-    """What all requests have."""
+    """Fields of all requests."""
 
     model: str
 
 
 class GenerationRequest(Body):
-    """What both endpoints that generate text take."""
+    """Fields of both endpoints that generate text."""
 
     stream: bool | None = None
     n: int | None = None
@@ -23,7 +23,7 @@ class GenerationRequest(Body):
 
     @property
     def choices(self) -> int:
-        """How many texts are wanted for each prompt."""
+        """The number of texts to generate for each prompt."""
         return 1 if self.n is None else self.n
 
     @property

@@ -9,20 +9,20 @@ from typing import Any
 from pytriton.exceptions import PyTritonBadParameterError
 
 ChatTemplate = Callable[[Sequence[Mapping[str, Any]]], str]
-"""Makes a prompt of the messages of a chat."""
+"""Creates a prompt from the messages of a chat."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OpenAIModel:
-    """What text models have in common.
+    """Settings of all text models.
 
-    The fields of a request, such as ``temperature`` or ``max_tokens``, go to the inputs of the same names, if the model
-    has them; objects and lists, such as ``messages`` or ``tools``, go there as JSON. An output ``finish_reason`` says
-    why the text ends, for example ``length``; without it, the reason is ``stop``.
+    The fields of a request, such as ``temperature`` or ``max_tokens``, are passed to the inputs of the same names, if
+    the model has them; objects and lists, such as ``messages`` or ``tools``, as JSON. An output ``finish_reason`` gives
+    the reason why the text ends, for example ``length``; without it, the reason is ``stop``.
 
     Attributes:
         model: The name that the model is bound to.
-        name: The name by which clients of OpenAI's API know it; the same by default.
+        name: Its name in OpenAI's API; the same by default.
         count_tokens: Counts the tokens of a text, for ``usage``; without it, responses have no ``usage``. It is called
             in threads, up to two at a time.
     """
@@ -39,7 +39,7 @@ class OpenAIModel:
 
     @property
     def public_name(self) -> str:
-        """The name by which clients know it."""
+        """Its name in OpenAI's API."""
         return self.name or self.model
 
 
@@ -47,12 +47,12 @@ class OpenAIModel:
 class OpenAIChat(OpenAIModel):
     """A model that continues chats: ``/v1/chat/completions``.
 
-    A decoupled model yields the text piece by piece, any other model returns the whole of it.
+    A decoupled model yields the text piece by piece; any other model returns it as a whole.
 
     Attributes:
         output: The output with the text: BYTES of shape ``(1,)``.
         messages: The input that gets the messages as JSON, if there is no ``template``.
-        template: Makes the prompt of the messages, such as a tokenizer's ``apply_chat_template``. It is called in
+        template: Creates the prompt from the messages, such as a tokenizer's ``apply_chat_template``. It is called in
             threads, up to two at a time.
         prompt: The input that gets the prompt, if there is a ``template``.
 
@@ -82,11 +82,11 @@ class OpenAICompletion(OpenAIModel):
 
 @dataclasses.dataclass(frozen=True)
 class OpenAIEmbeddings(OpenAIModel):
-    """A model that makes vectors of texts: ``/v1/embeddings``.
+    """A model that computes embeddings of texts: ``/v1/embeddings``.
 
     Attributes:
         input: The input with a text: BYTES of shape ``(1,)``.
-        output: The output with its vector, of one dimension.
+        output: The output with its embedding, a vector.
     """
 
     input: str = "text"

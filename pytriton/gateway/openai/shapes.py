@@ -1,4 +1,4 @@
-"""How responses of OpenAI's endpoints look."""
+"""The format of responses of OpenAI's endpoints."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class ChatShape:
-    """How chat completions look."""
+    """The format of chat completions."""
 
     prefix, whole, chunk = "chatcmpl-", "chat.completion", "chat.completion.chunk"
 
@@ -16,7 +16,7 @@ class ChatShape:
         return {"index": index, "message": message, "finish_reason": reason, "logprobs": None}
 
     def first(self, index: int) -> dict[str, Any] | None:
-        """Returns what precedes the first piece, if anything does."""
+        """Returns the chunk before the first piece, if there is one."""
         return {"index": index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}
 
     def piece(self, index: int, text: str) -> dict[str, Any]:
@@ -29,7 +29,7 @@ class ChatShape:
 
 
 class CompletionShape:
-    """How completions look."""
+    """The format of completions."""
 
     prefix, whole, chunk = "cmpl-", "text_completion", "text_completion"
 
@@ -38,7 +38,7 @@ class CompletionShape:
         return {"index": index, "text": text, "finish_reason": reason, "logprobs": None}
 
     def first(self, index: int) -> dict[str, Any] | None:
-        """Returns what precedes the first piece, if anything does."""
+        """Returns the chunk before the first piece, if there is one."""
         return None
 
     def piece(self, index: int, text: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Ends a text at stop sequences, also if they come in pieces."""
+"""Ends a text at stop sequences, even if they arrive in pieces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 class StopSequences:
-    """Cuts a text that comes in pieces at the first of some sequences, which is left out.
+    """Ends a text that arrives in pieces before the first of some sequences.
 
     Args:
         sequences: The sequences; none of them is empty.
@@ -24,7 +24,7 @@ class StopSequences:
         """Whether the text has ended at a sequence."""
 
     def add(self, piece: str) -> str:
-        """Adds a piece, and returns the text that surely belongs to no sequence."""
+        """Adds a piece, and returns the text that cannot belong to a sequence."""
         if self.found:
             return ""
         text = self._held + piece
@@ -37,13 +37,13 @@ class StopSequences:
         return text[: len(text) - keep]
 
     def rest(self) -> str:
-        """Returns what was held back, at the end of the text."""
+        """Returns the text that was held back, once the text has ended."""
         held, self._held = self._held, ""
         return held
 
 
 def _overlap(text: str, sequence: str) -> int:
-    """Returns how many characters at the end of the text begin the sequence."""
+    """Returns the number of characters at the end of the text with which the sequence begins."""
     start = max(0, len(text) - len(sequence) + 1)
     while (start := text.find(sequence[0], start)) >= 0:
         if sequence.startswith(text[start:]):

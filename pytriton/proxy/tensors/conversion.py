@@ -105,9 +105,7 @@ def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_arr
         converted = _across_kinds(array, output) if is_array and not signature.strict else None
         if converted is not None:
             wanted = "text" if output.code == BYTES_CODE else target
-            signature.warn(
-                f"output {output.name!r} has dtype {source}, which is converted to {wanted}, as it was declared."
-            )
+            signature.warn(f"output {output.name!r} has dtype {source}, which is converted to {wanted}, as declared.")
             return converted
         raise _refusal(f"has dtype {source}", _dtype_remedy(source, target), output, signature)
     with np.errstate(all="ignore"):
@@ -119,7 +117,7 @@ def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_arr
     if is_array and not signature.strict:
         signature.warn(
             f"output {output.name!r} has dtype {source} and values such as {example}, which are converted to {target}, "
-            f"as it was declared. Convert it with .astype({target.name!r}), or declare {source}."
+            f"as declared. Convert it with .astype({target.name!r}), or declare {source}."
         )
         return changed
     if source.kind in _FLOATS and target.kind in _FLOATS and not is_array:

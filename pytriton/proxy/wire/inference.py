@@ -157,7 +157,7 @@ class ResponseEntry(NamedTuple):
     compute_end_ns: int
     failure: RequestFailure | None
     outputs: list[ResponseOutput]
-    parameters: dict[str, ParameterValue] = {}  # noqa: RUF012  (a tuple's default, which nobody changes)
+    parameters: dict[str, ParameterValue] = {}  # noqa: RUF012  (a tuple's default, which is never changed)
 
 
 @dataclass

@@ -124,7 +124,7 @@ def test_errors(client):
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ({}, "'inputs' of the request is no list"),
+        ({}, "'inputs' of the request is not a list"),
         ({"inputs": []}, "also needs 'x'"),
         (message_of(name="z"), "no input 'z'"),
         (message_of(datatype="INT32"), "is FP32"),
@@ -137,7 +137,7 @@ def test_errors(client):
         (message_of(parameters={"binary_data_size": 8}), "0 bytes are left"),
         (message_of() | {"outputs": [{"name": "y", "parameters": {"classification": 3}}]}, "'classification'"),
         (message_of() | {"outputs": [{"name": "w"}]}, "no output 'w'"),
-        (message_of() | {"parameters": {"shared_memory_region": "a"}}, "not for clients"),
+        (message_of() | {"parameters": {"shared_memory_region": "a"}}, "reserved"),
         (message_of(shape=[0, 1 << 62, 1 << 62], data=[]), "too large"),
         (message_of(shape=[10**30, 1]), "too large"),
         (message_of(shape=[1, 1 << 62], parameters={"binary_data_size": 0}), "too large"),

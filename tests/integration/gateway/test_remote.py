@@ -209,7 +209,7 @@ sys.exit(main(sys.argv[1:]))
 def test_the_command_serves_until_it_is_stopped(pair, tmp_path):
     arguments = ["gateway", *map(address, pair), "--port", "0", "--max-samples", "5"]
     with serving.Script(tmp_path, COMMAND, *arguments) as script:
-        url = script.line().removeprefix("The gateway serves at ").rstrip(".")
+        url = script.line().removeprefix("The gateway listens at ").rstrip(".")
         gateway = Client(url)
         assert gateway.post("Double", {"x": [1, 2]}).json() == {"y": [2, 4]}
         assert gateway.post("Double", [{"x": [1]}] * 6).status == 413
@@ -226,7 +226,7 @@ def test_the_command_creates_keys_and_wants_them(pair, tmp_path):
         assert script.wait() == 0
     assert key not in keys.read_text()
     with serving.Script(tmp_path, COMMAND, "gateway", address(pair[0]), "--port", "0", "--api-keys", keys) as script:
-        gateway = Client(script.line().removeprefix("The gateway serves at ").rstrip("."))
+        gateway = Client(script.line().removeprefix("The gateway listens at ").rstrip("."))
         assert gateway.post("Double", {"x": [1]}).status == 401
         assert gateway.post("Double", {"x": [1]}, x_api_key=key).status == 200
         assert gateway.post("Single", {"x": [1]}, x_api_key=key).status == 403

@@ -62,6 +62,6 @@ def test_help_has_the_whole_text_of_each_setting(command_line, capsys):
     shown = " ".join(capsys.readouterr().out.split())
     wholes = {
         "serve": "Exit when something fails during startup, such as loading a model of model_repository; on",
-        "gateway": "Otherwise each one begins a trace, so that clients cannot decide what is recorded.",
+        "gateway": "Otherwise each one starts a trace, so that clients cannot decide what is recorded.",
     }
     assert wholes[command_line[0]] in shown

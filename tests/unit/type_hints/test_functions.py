@@ -243,7 +243,7 @@ def test_decorated_functions_stay_as_they_are():
 
     assert define(one).config.batching is False
     assert define(one).infer_func is one
-    with pytest.raises(PyTritonBadParameterError, match="'second' is no NumPy array, and its decorators pass arrays"):
+    with pytest.raises(PyTritonBadParameterError, match="'second' is not a NumPy array, but its decorators"):
         define(scale)
 
 

@@ -1,6 +1,6 @@
-// Workaround for Triton (content-lengths): the HTTP front end reads Content-Length by `atoi`, and allocates so many
-// bytes for the JSON of a request. For a number that is no `int`, that throws an exception that nobody catches.
-// libevhtp knows the body's length better, by a second header or by chunks.
+// Workaround for Triton (content-lengths): the HTTP front end parses Content-Length with `atoi`, and allocates that
+// many bytes for the JSON of a request. If the number does not fit an `int`, this throws an exception that is not
+// caught. libevhtp takes the real length from a second header or from chunks.
 #include <limits>
 
 #include "guard/interpose.h"
@@ -11,7 +11,7 @@ using Parse = long (*)(const char*, char**, int);  // NOLINT(google-runtime-int)
 
 }  // namespace
 
-// What `atoi` calls. With newer C libraries, the header gives this name to another function.
+// The function that `atoi` calls. With newer C libraries, the header gives this name to another function.
 extern "C" long ParseNumber(const char* text, char** end, int base) __asm__("strtol");  // NOLINT(google-runtime-int)
 extern "C" long ParseNumber(const char* text, char** end, int base) {                   // NOLINT(google-runtime-int)
   static const auto next = reinterpret_cast<Parse>(pytriton::guard::NextDefinition("strtol"));

@@ -101,8 +101,8 @@ class ConcurrentExecutor {
   std::condition_variable room_;
   std::unordered_map<int64_t, std::unique_ptr<InFlightBatch>> in_flight_;  // only the receiving thread removes any
   bool broken_ = false;
-  bool asleep_ = false;        // the receiving thread, which sleeps until there is work
-  const FileDescriptor work_;  // becomes readable when there is some
+  bool asleep_ = false;        // whether the receiving thread sleeps until there is work
+  const FileDescriptor work_;  // becomes readable when there is work
   int64_t returned_ = 0;       // the last batch from which the inference callable has returned
   std::thread listener_;
 };

@@ -46,7 +46,7 @@ class Channel {
   // Throws ChannelError if the worker has disconnected.
   bool Receive(Notification* notification, std::vector<FileDescriptor>* fds = nullptr);
 
-  // Waits until there is something to receive, the worker has gone, or the descriptor `other` is readable.
+  // Waits until there is something to receive, the worker has disconnected, or the descriptor `other` is readable.
   void Await(int other) const;
 
   // Receives a notification without waiting. Returns whether there was one. Throws as `Receive` does.

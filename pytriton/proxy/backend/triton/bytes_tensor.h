@@ -8,8 +8,8 @@ namespace pytriton {
 
 constexpr int64_t kLengthSize = 4;  // of an element's length, a uint32
 
-// Iterates over the elements. Returns whether the tensor is well formed. The elements never take more than the tensor
-// has beside `count` lengths, even if a client changes shared memory meanwhile.
+// Iterates over the elements. Returns whether the tensor is well formed. The elements never have more bytes than the
+// tensor without `count` lengths, even if a client changes shared memory meanwhile.
 template <typename Body>
 bool ForEachElement(const char* data, int64_t size, int64_t count, Body body) {
   int64_t room = size - count * kLengthSize;
