@@ -224,7 +224,9 @@ def test_an_array_keeps_other_dimensions_than_the_declared_ones(shape, caplog):
     array = np.zeros(shape, np.float32)
     assert conformed(array, np.float32, (1,)) is array
     assert f"output 'y' has shape {shape}, but float32 (batch, 1) was declared: return" in caplog.text
-    assert "It is sent with the shape that it has. Logged once; bind(..., strict=True) makes it an error." in caplog.text
+    assert (
+        "It is sent with the shape that it has. Logged once; bind(..., strict=True) makes it an error." in caplog.text
+    )
 
 
 def test_once_a_deviation_was_logged_nothing_looks_for_others(monkeypatch):
