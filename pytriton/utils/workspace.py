@@ -90,6 +90,8 @@ class Workspace:
             made = _make_folder(self._path) or self._temporary
             try:
                 lock, kept, made = _take(self._path, made)
+            except PyTritonWorkspaceError:  # another process has taken it meanwhile
+                raise
             except BaseException:
                 if made:
                     shutil.rmtree(self._path, ignore_errors=True)
@@ -189,24 +191,26 @@ def _short_temporary_folder() -> pathlib.Path:
 def _make_folder(path: pathlib.Path) -> bool:
     """Creates a folder unless it exists; returns whether it was created."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    _check_owners(path.parent)
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
         if path.is_dir():
-            _check_owner(path)
+            _check_owners(path)
             return False
         raise
     return True
 
 
-def _check_owner(path: pathlib.Path) -> None:
-    """Refuses a folder that another user has created in a shared one, such as below ``/tmp``."""
-    is_shared = path.parent.stat().st_mode & (stat.S_ISVTX | stat.S_IWOTH) == stat.S_ISVTX | stat.S_IWOTH
-    if is_shared and path.lstat().st_uid not in (0, os.getuid()):
-        raise PyTritonWorkspaceError(
-            f"The workspace {str(path)!r} belongs to another user, who could run programs as you; name another folder "
-            f"by workspace= or by the environment variable {PYTRITON_HOME}."
-        )
+def _check_owners(path: pathlib.Path) -> None:
+    """Refuses a folder that another user has created in a shared one, such as below ``/tmp``, or that is in such a one."""
+    for folder in (path, *path.parents):
+        is_shared = folder.parent.stat().st_mode & (stat.S_ISVTX | stat.S_IWOTH) == stat.S_ISVTX | stat.S_IWOTH
+        if is_shared and folder.lstat().st_uid not in (0, os.getuid()):
+            raise PyTritonWorkspaceError(
+                f"The workspace's folder {str(folder)!r} belongs to another user, who could run programs as you; name "
+                f"another folder by workspace= or by the environment variable {PYTRITON_HOME}."
+            )
 
 
 def _take(folder: pathlib.Path, made: bool) -> tuple[int, list[str], bool]:

@@ -59,9 +59,13 @@ def of_another_user(tmp_path, monkeypatch):
     shared.chmod(0o1777)
     folder = shared / "workspace"
     folder.mkdir(mode=0o777)
-    owner = os.getuid() or 12345
-    os.chown(folder, owner, -1)
-    monkeypatch.setattr(os, "getuid", lambda: owner + 1)
+    lstat = pathlib.Path.lstat
+
+    def lstat_of_another_user(path):
+        status = lstat(path)
+        return status if path != folder else os.stat_result([*status[:4], os.getuid() + 1, *status[5:]])
+
+    monkeypatch.setattr(pathlib.Path, "lstat", lstat_of_another_user)
     return folder
 
 
@@ -286,6 +290,25 @@ def test_a_folder_that_is_in_use_is_refused(tmp_path):
     Workspace(tmp_path / "shared")
 
 
+def test_a_folder_that_another_process_takes_as_soon_as_it_is_made_is_left_to_it(tmp_path, monkeypatch):
+    folder = tmp_path / "workspace"
+    mkdir, others = pathlib.Path.mkdir, []
+
+    def mkdir_and_lose(path, *arguments, **settings):
+        mkdir(path, *arguments, **settings)
+        if path == folder and not others:
+            others.append(None)
+            others[0] = Workspace(folder)
+            fill(others[0])
+
+    monkeypatch.setattr(pathlib.Path, "mkdir", mkdir_and_lose)
+    with pytest.raises(PyTritonWorkspaceError, match="in use by another Triton"):
+        Workspace(folder)
+
+    assert "socket" in names(folder)
+    others[0].clean()
+
+
 def test_a_link_to_a_folder_is_a_workspace(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "mine")
@@ -330,6 +353,13 @@ def test_a_full_disk_is_named_and_leaves_nothing(monkeypatch, home):
 def test_a_folder_that_another_user_has_created_is_refused(of_another_user):
     with pytest.raises(PyTritonWorkspaceError, match=r"belongs to another user.*name another folder by workspace="):
         Workspace(of_another_user)
+
+    assert names(of_another_user) == []
+
+
+def test_a_folder_in_one_that_another_user_has_created_is_refused(of_another_user):
+    with pytest.raises(PyTritonWorkspaceError, match="belongs to another user"):
+        Workspace(of_another_user / "mine")
 
     assert names(of_another_user) == []
 

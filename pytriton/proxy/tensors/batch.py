@@ -274,6 +274,11 @@ class BatchRequest(Request):
         """The class of what `dataclasses.replace` makes of it."""
         return Request
 
+    def __copy__(self) -> BatchRequest:
+        copied = BatchRequest(self._batch, self._index)
+        copied.__dict__.update(self.__dict__)
+        return copied
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Request, (self.data, self.parameters, None, self.requested_output_names, self.request_id)
 

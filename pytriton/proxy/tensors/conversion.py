@@ -110,6 +110,8 @@ def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_arr
         raise _refusal(f"has dtype {source}", _dtype_remedy(source, target), output, signature)
     with np.errstate(all="ignore"):
         changed = array.astype(target)
+    if is_array and signature.has_warned:
+        return changed
     kept = _kept(array, changed)
     if kept.all():
         return changed
@@ -196,6 +198,8 @@ def _precision(dtype: np.dtype[Any]) -> int:
 
 def _check_shape(array: Array, output: OutputSignature, signature: Signature, *, is_array: bool) -> None:
     if array.ndim != output.rank:
+        if is_array and array.ndim and signature.has_warned:
+            return
         remedy = "return that many dimensions, or declare others"
         if signature.batching and array.ndim == 1 and output.shape[1:] == (1,):
             remedy = "return array.reshape(-1, 1), or declare shape=()"

@@ -41,11 +41,12 @@ class Signature:
         scalar_inputs: Positions of the inputs without dimensions, which have a dimension of size 1 in Triton.
         outputs: The outputs, in order.
         output_index: Position of each output by name.
+        has_warned: Whether a deviation was logged: others are not, so nothing needs to look for them.
     """
 
     def __init__(self, spec: ModelSpec, *, loose: bool = False) -> None:
         self.loose = loose
-        self._has_warned = False
+        self.has_warned = False
         self.spec = spec
         self.model = spec.name
         self.batching = spec.config.batching
@@ -70,6 +71,6 @@ class Signature:
 
     def warn(self, problem: str) -> None:
         """Logs, once per model, a deviation that would be refused with ``strict=True``."""
-        if not self._has_warned:
-            self._has_warned = True
+        if not self.has_warned:
+            self.has_warned = True
             LOGGER.warning("Model %r: %s Logged once; bind(..., strict=True) makes it an error.", self.model, problem)

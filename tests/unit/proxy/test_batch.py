@@ -263,6 +263,7 @@ def test_requests_know_whether_they_are_cancelled(wire):
     assert batch.cancelled() == b"\0\1"
     assert [request.is_cancelled() for request in requests] == [False, True]
     assert [request["x"].tolist() for request in requests] == [floats(1).tolist(), floats(2).tolist()]
+    assert copy.copy(requests[1]).is_cancelled(), "a decorator passes it on with other inputs"
     assert not Request({}).is_cancelled(), "nobody cancels one that was made by hand"
 
 

@@ -15,6 +15,7 @@ from hypothesis.extra import numpy as arrays
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.model_config.model_spec import ModelSpec
+from pytriton.proxy.tensors import conversion
 from pytriton.proxy.tensors.conversion import conform
 from pytriton.proxy.tensors.signature import Signature
 
@@ -223,7 +224,19 @@ def test_an_array_keeps_other_dimensions_than_the_declared_ones(shape, caplog):
     array = np.zeros(shape, np.float32)
     assert conformed(array, np.float32, (1,)) is array
     assert f"output 'y' has shape {shape}, but float32 (batch, 1) was declared: return" in caplog.text
-    assert "It is sent with the shape that it has. This is said once; bind(..., strict=True) refuses it." in caplog.text
+    assert (
+        "It is sent with the shape that it has. Logged once; bind(..., strict=True) makes it an error." in caplog.text
+    )
+
+
+def test_once_a_deviation_was_logged_nothing_looks_for_others(monkeypatch):
+    declared = signature(np.float32, (1,))
+    conform(np.float64([[0.1]]), declared.outputs[0], declared)
+
+    for name in ("_kept", "declared"):
+        monkeypatch.delattr(conversion, name)
+    again = conform(np.float64([0.1]), declared.outputs[0], declared)
+    assert (again.shape, again.dtype) == ((1,), np.float32)
 
 
 def test_an_array_without_dimensions_is_no_batch():
