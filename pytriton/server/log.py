@@ -31,7 +31,7 @@ _TRACEBACK = "Traceback (most recent call last):"
 _BACKEND = "pytriton"  # the source of the proxy backend's lines
 _FRAME = re.compile(r" ?\d+# ")  # of the stack of a server that crashes
 _TAIL_LINES = 20
-_COLOR = re.compile(r"\x1b\[[0-9;]*m")  # of the HTTP front end's library
+_DROPPED = re.compile(r"\x1b\[[0-9;]*m|\r")  # colors of the HTTP front end's library, and returns of progress bars
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but the tab and the line end
 _INDENT = "    "
 
@@ -123,8 +123,8 @@ def _level_of(match: re.Match[str]) -> int:
 
 
 def _printable(text: str) -> str:
-    """Removes colors, and writes other control characters as escapes."""
-    return _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", _COLOR.sub("", text))
+    """Removes colors and carriage returns, and writes other control characters as escapes."""
+    return _CONTROL.sub(lambda control: f"\\x{ord(control[0]):02x}", _DROPPED.sub("", text))
 
 
 def _unquoted(text: str) -> str:

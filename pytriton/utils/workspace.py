@@ -203,7 +203,7 @@ def _make_folder(path: pathlib.Path) -> bool:
 
 
 def _check_owners(path: pathlib.Path) -> None:
-    """Refuses a folder that another user has created in a shared one, such as below ``/tmp``, or that is in such a one."""
+    """Refuses a folder if another user created it, or a parent of it, in a shared folder such as ``/tmp``."""
     for folder in (path, *path.parents):
         is_shared = folder.parent.stat().st_mode & (stat.S_ISVTX | stat.S_IWOTH) == stat.S_ISVTX | stat.S_IWOTH
         if is_shared and folder.lstat().st_uid not in (0, os.getuid()):

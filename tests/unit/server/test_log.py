@@ -113,6 +113,12 @@ def test_a_text_does_not_control_the_terminal(log, caplog, line):
     assert log.tail().isprintable()
 
 
+def test_the_returns_of_a_progress_bar_are_not_shown(log, caplog):
+    log.write("\r 50% |#####     |\r100% |##########|\r\n")
+
+    assert [text for _, text in records(caplog)] == [" 50% |#####     |100% |##########|"]
+
+
 def test_colors_are_left_out(log, caplog):
     log.write("[\x1b[1;31mERROR\x1b[0;39m] \x1b[33mevhtp.c:3130\x1b[39m")
 
