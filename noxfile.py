@@ -88,7 +88,7 @@ def bench(session: nox.Session) -> None:
 def docs(session: nox.Session) -> None:
     """Build the documentation."""
     _install(session, ".[docs]")
-    session.run("mkdocs", "build", "--strict", "--quiet")
+    session.run("mkdocs", "build", "--strict")  # --quiet would hide warnings from --strict too
 
 
 @nox.session

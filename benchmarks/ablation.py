@@ -22,11 +22,11 @@ from measurement import serving
 
 @dataclass(frozen=True)
 class Optimization:
-    """An optimization that can be switched off.
+    """An optimization that can be turned off.
 
     Attributes:
         title: Its name in the table.
-        off: Environment variables that switch it off.
+        off: Environment variables that turn it off.
         scenarios: Where it is measured: keys of `_SCENARIOS`.
     """
 
@@ -61,7 +61,7 @@ _OPTIMIZATIONS = {
         {"GLIBC_TUNABLES": "glibc.malloc.perturb=0"},
         ("http/image/1", "http/image/64", "grpc/image/1"),
     ),
-    # No optimization as a whole: what it costs, less what it gains by waking the front end's threads more rarely.
+    # Not an optimization as a whole: what it costs, less what it gains by waking the front end's threads less often.
     "guard": Optimization(
         "the guard",
         {"PYTRITON_GUARD": "0"},
@@ -163,7 +163,7 @@ def _print_row(title: str, scenario: str, with_it: list[float], without: list[fl
 
 
 def _without(name: str, contender: Contender, peer: Contender) -> Contender:
-    """Switch an optimization off; the peer's wheel has the server as NVIDIA has published it."""
+    """Turn an optimization off; the peer's wheel has the server as NVIDIA published it."""
     off = _OPTIMIZATIONS[name].off
     if name == "transfer":
         off = {"PYTRITON_SERVER_PATH": str(site_packages(peer.python) / "pytriton" / "tritonserver")}

@@ -9,7 +9,7 @@ import numpy as np
 from serve_bentoml import INSTANCES_VARIABLE, VARIABLE
 from workloads import MAX_BATCH_SIZE, WORKLOADS
 
-# BentoML reads the annotations of the methods, so they are not put off.
+# BentoML reads the annotations of the methods, so they are not postponed.
 _WORKLOAD = WORKLOADS[os.environ[VARIABLE]]
 _MAX_LATENCY_MS = 60_000  # beyond which it refuses requests
 

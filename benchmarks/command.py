@@ -1,4 +1,4 @@
-"""What the commands of this folder share: arguments about environments, and how they end."""
+"""What the commands in this folder share: arguments about environments, and how they exit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sharing import by_thread
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Take the arguments that all commands have."""
+    """Add the arguments that all commands have."""
     made = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     made.add_argument(
         "--cache", type=_folder, default=REPOSITORY / "build" / "benchmarks", help="what is installed, kept for later"
@@ -25,13 +25,15 @@ def parser(description: str | None) -> argparse.ArgumentParser:
         "--python", type=interpreter, default=Path(sys.executable), help="what to make the environments with"
     )
     made.add_argument(
-        "--ours-python", type=interpreter, help="interpreter of an environment that has this project already"
+        "--ours-python",
+        type=interpreter,
+        help="interpreter of an environment where this project is already installed",
     )
     return made
 
 
 def positive(text: str) -> int:
-    """Take a whole number above zero from the command line."""
+    """Read a whole number above zero from the command line."""
     number = int(text)
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} is not above zero")
@@ -48,7 +50,7 @@ def ours(options: argparse.Namespace) -> Contender:
 
 
 def run(name: str, measure: Callable[[], None]) -> int:
-    """Measure; servers are stopped and environments are whole however that ends.
+    """Measure; servers are stopped and environments are complete, whatever happens.
 
     Args:
         name: the command's.
@@ -72,7 +74,7 @@ def run(name: str, measure: Callable[[], None]) -> int:
 
 
 def _allow_many_connections() -> None:
-    """Have this process and its children open as many files as they may: each connection is one."""
+    """Let this process and its children open as many files as the hard limit allows: each connection is one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

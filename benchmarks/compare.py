@@ -59,18 +59,18 @@ def _parse_arguments() -> argparse.Namespace:
     made.add_argument(
         "--concurrency", type=positive, nargs="*", default=[1, 8, 64, 256], help="over HTTP, of tiny and image"
     )
-    many = "over HTTP, of tiny besides"
+    many = "over HTTP, also of tiny"
     made.add_argument("--tiny-concurrency", type=positive, nargs="*", default=[1024], help=many)
     few = "over HTTP, of other workloads"
     made.add_argument("--other-concurrency", type=positive, nargs="*", default=[1, 64], help=few)
     made.add_argument("--grpc-concurrency", type=positive, nargs="*", default=[1, 64], help="over gRPC")
-    made.add_argument("--instances", type=positive, nargs="*", default=[2, 8], help="besides 1, of the tiny model")
+    made.add_argument("--instances", type=positive, nargs="*", default=[2, 8], help="apart from 1, of the tiny model")
     made.add_argument("--rounds", type=positive, default=4, help="how often each is measured, in turn")
     main = "how often what the main table shows is measured; by default twice as often as the rest"
     made.add_argument("--main-rounds", type=positive, help=main)
     made.add_argument("--seconds", type=positive, default=2, help="of one measurement")
     made.add_argument("--results", type=Path, default=REPOSITORY / "build" / "benchmarks" / "results")
-    quick = "for a look: one short round of the tiny model and of the image; other arguments still count"
+    quick = "for a first impression: one short round of the tiny model and of the image; other arguments still apply"
     made.add_argument("--quick", action="store_true", help=quick)
     if made.parse_args().quick:
         made.set_defaults(**_QUICK)
@@ -117,7 +117,7 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _concurrency(options: argparse.Namespace) -> dict[str, list[int]]:
-    """Tell by workload how many requests at a time are measured: few of most of them, for a run takes long."""
+    """Return by workload how many requests at a time are measured: few for most of them, because a run takes long."""
     found: dict[str, list[int]] = dict.fromkeys(NAMES, options.other_concurrency)
     found["image"] = options.concurrency
     found["tiny"] = sorted({*options.concurrency, *options.tiny_concurrency})
@@ -158,7 +158,7 @@ def _measurements(pairs: list[Pair], plan: Plan, options: argparse.Namespace) ->
 
 
 def _keep(pairs: list[Pair], results: Results, folder: Path) -> None:
-    """Write what is known after each workload, so that nothing but the last is lost when a run is interrupted."""
+    """Write what is known after each workload, so that an interrupted run loses only the last one."""
     for server, found in pairs:
         results["contenders"][server.name] |= {"rounds": found.rounds, "failed": found.failed}
     folder.mkdir(parents=True, exist_ok=True)

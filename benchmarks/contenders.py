@@ -1,4 +1,4 @@
-"""Who is compared: what each needs installed, how it is started, and how it is asked."""
+"""The contenders: what each needs installed, how it is started, and how requests are sent to it."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ _JSON = ("json", "json_batch")
 
 @dataclass(frozen=True)
 class Server:
-    """A contender as it is started and asked.
+    """A contender: how it is started and how requests are sent to it.
 
     Attributes:
         contender: its environment.
         script: the file that serves a workload.
         arguments: what the script is given besides ports and workload.
-        protocol: how requests are written, of `PROTOCOLS`.
+        protocol: how requests are written, one of `PROTOCOLS`.
         workloads: what it can serve.
-        is_bound: whether it is a bound for the contenders, not one of them.
-        is_restless: whether it takes processor time when nobody asks it, and is stopped while others are asked.
+        is_bound: whether it is an upper bound for the contenders, not one of them.
+        is_restless: whether it takes processor time when idle, and is paused while others are measured.
         note: what a reader of its numbers should know.
     """
 
@@ -74,11 +74,11 @@ class Server:
 
     @property
     def has_bls(self) -> bool:
-        """Whether it serves a model that asks another one inside the server."""
+        """Whether it serves a model that calls another one inside the server."""
         return self.script == "serve_repository.py" and not self.is_bound
 
     def path(self, workload: str) -> str:
-        """Where over HTTP a workload is asked."""
+        """Return the path to which a workload's requests are sent over HTTP."""
         if not self.is_triton:
             return "/infer" if self.name != "mosec" else "/inference"
         return f"/v2/models/{workload}/{'generate_stream' if workload == STREAM else 'infer'}"
@@ -96,7 +96,7 @@ class Server:
         return definition.raw(), "application/json" if definition.datatype == "BYTES" else "application/octet-stream", 0
 
     def fault(self, workload: str, response: bytes) -> str | None:
-        """Tell what is wrong with a response's body; None: nothing that can be seen without computing it again."""
+        """Say what is wrong with a response's body; None: nothing that shows without computing it again."""
         if workload == STREAM:
             count = response.count(b"data:")
             return None if count == STREAM_LENGTH else f"{count} responses in place of {STREAM_LENGTH}"
@@ -107,17 +107,17 @@ class Server:
             expected = definition.sample()[0, -1]
         else:
             expected = base64.b64encode(definition.raw()) if self.protocol in _JSON else definition.raw()
-        return None if expected in response else "something else than the input"
+        return None if expected in response else "something other than the input"
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where things are kept, and what environments are made with.
+    """Where files are kept, and with which interpreter environments are made.
 
     Attributes:
-        cache: folder that is kept from run to run.
+        cache: folder that is kept between runs.
         python: interpreter to make virtual environments with.
-        ours_python: interpreter of an environment that has this project already; None makes one.
+        ours_python: interpreter of an environment in which this project is already installed; None makes one.
     """
 
     cache: Path
@@ -186,7 +186,7 @@ def build_baseline(cache: Path) -> Path:
         The folder of backends that has it.
 
     Raises:
-        SetupError: if there is no compiler, or it fails.
+        SetupError: if there is no compiler, or compiling fails.
     """
     backends = cache / "baseline_backends"
     library = backends / "baseline" / "libtriton_baseline.so"
@@ -235,7 +235,7 @@ def _of_packages(
         wanted = [*requirements, NETWORK_REQUIREMENT, "numpy"]
         python, variables = environment(places.cache / name, places.python, wanted)
         contender = Contender(name, title, python, variables)
-        restless = name == "litserve"  # its workers ask for requests again and again
+        restless = name == "litserve"  # its workers poll for requests
         return Server(
             contender,
             f"serve_{name}.py",
@@ -249,14 +249,14 @@ def _of_packages(
 
 
 _SOME = ("tiny", "image", "network")
-"""What those serve that are not compared in everything, so that a run does not take too long."""
+"""The workloads of contenders that are not compared in everything, so that a run does not take too long."""
 
 _LITSERVE_NOTE = f"batches of up to {MAX_BATCH_SIZE} for which it waits 1 ms; `fast_queue` is on"
 _MOSEC_NOTE = f"batches of up to {MAX_BATCH_SIZE}; it waits 1 ms to fill one, which is most of its latency at c1"
 _FASTAPI_NOTE = "no batches: the model runs in the event loop; uvicorn with uvloop and httptools, no access log"
 _BENTOML_NOTE = f"adaptive batches of up to {MAX_BATCH_SIZE}"
 _GRANIAN_NOTE = "no framework and no batches: a function of Granian's own interface, RSGI, in the event loop; uvloop"
-_ROBYN_NOTE = "no batches: the model runs in the event loop; ended by SIGKILL, for it ignores SIGTERM"
+_ROBYN_NOTE = "no batches: the model runs in the event loop; stopped by SIGKILL, because it ignores SIGTERM"
 
 CONTENDERS: dict[str, Callable[[Places], Server]] = {
     "ours": _ours,
@@ -272,7 +272,7 @@ CONTENDERS: dict[str, Callable[[Places], Server]] = {
     "granian": _of_packages("granian", "Granian, RSGI", ["granian[uvloop]>=2"], "raw", _GRANIAN_NOTE),
     "robyn": _of_packages("robyn", "Robyn", ["robyn>=0.70"], "raw", _ROBYN_NOTE, _SOME),
 }
-"""What prepares each, by name, in the order of the table. They raise SetupError."""
+"""The functions that prepare each, by name, in the order of the table. They raise SetupError."""
 
 
 def prepare(names: list[str], places: Places) -> tuple[list[Server], dict[str, str]]:
@@ -283,7 +283,7 @@ def prepare(names: list[str], places: Places) -> tuple[list[Server], dict[str, s
         places: where things are kept.
 
     Returns:
-        Those that could be installed, and by name why something could not.
+        Those that could be installed, and by name why others could not.
     """
     servers: list[Server] = []
     missing: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What a comparison needs installed: a virtual environment for each contender, and perf_analyzer."""
+"""Installs what a comparison needs: a virtual environment for each contender, and perf_analyzer."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ NETWORK_REQUIREMENT = "onnxruntime>=1.17"
 _PEER_REQUIREMENTS = [f"nvidia-pytriton=={PEER_VERSION}", "numpy<2", NETWORK_REQUIREMENT]
 _PEER_PYTHONS = ((3, 8), (3, 13))
 PERF_ANALYZER_REQUIREMENT = "tritonclient==2.50.0"
-"""The wheel that brings perf_analyzer, which does not know its own version."""
+"""The wheel that contains perf_analyzer, which does not know its own version."""
 
-# What perf_analyzer links to and few machines have; the peer's wheel carries both under names with a hash inside.
+# Libraries that perf_analyzer needs and few machines have; the peer's wheel has both, with a hash in their names.
 _PERF_ANALYZER_LIBRARIES = {"libb64.so.0d": "libb64-*.so.0d", "libcudart.so.12": "libcudart-*.so.12*"}
 _NAMED_PACKAGES = (
     "pytriton",
@@ -86,10 +86,10 @@ def prepare_ours(cache: Path, base_python: Path, name: str = "ours", more: Seque
     """Install this repository as it stands now; done again only when its sources have changed.
 
     Args:
-        cache: folder that keeps the virtual environments from run to run.
+        cache: folder that keeps the virtual environments between runs.
         base_python: interpreter to make the virtual environment with.
         name: of the virtual environment's folder.
-        more: what is installed in it besides.
+        more: what else is installed in it.
 
     Raises:
         SetupError: if the repository does not install.
@@ -101,7 +101,7 @@ def prepare_ours(cache: Path, base_python: Path, name: str = "ours", more: Seque
 
 
 def ours_in(python: Path) -> Contender:
-    """Take an environment that has this project installed already, such as an editable one."""
+    """Use an environment in which this project is already installed, such as an editable one."""
     return Contender("ours", f"this project ({git_description()})", python, clean_environment())
 
 
@@ -109,7 +109,7 @@ def prepare_peer(cache: Path, base_python: Path) -> Contender:
     """Install nvidia-pytriton, unless an earlier run has.
 
     Args:
-        cache: folder that keeps the virtual environments from run to run.
+        cache: folder that keeps the virtual environments between runs.
         base_python: interpreter to make the virtual environment with: Python 3.8 to 3.13, with a shared libpython.
 
     Raises:
@@ -123,14 +123,14 @@ def prepare_peer(cache: Path, base_python: Path) -> Contender:
 
 
 def prepare_perf_analyzer(cache: Path, peer: Contender) -> PerfAnalyzer:
-    """Fetch perf_analyzer and lay the libraries it needs beside it.
+    """Fetch perf_analyzer, and put the libraries that it needs beside it.
 
     Args:
-        cache: folder that keeps it from run to run.
-        peer: nvidia-pytriton's environment, whose server brings those libraries.
+        cache: folder that keeps it between runs.
+        peer: nvidia-pytriton's environment, whose server has those libraries.
 
     Raises:
-        SetupError: if the wheel or a library is not to be had.
+        SetupError: if the wheel or a library cannot be found.
     """
     folder = cache / "perf_analyzer"
     binary = folder / "perf_analyzer"
@@ -160,11 +160,11 @@ def prepare_perf_analyzer(cache: Path, peer: Contender) -> PerfAnalyzer:
 
 
 def interpreter(name: str) -> Path:
-    """Take the name or the path of a Python interpreter from the command line."""
+    """Read the name or the path of a Python interpreter from the command line."""
     found = shutil.which(name)
     if found is None:
         raise argparse.ArgumentTypeError(f"{name} is not an executable")
-    # Not resolved: a virtual environment is known by the path of its link.
+    # Not resolved: a virtual environment is recognized by the path of its link.
     return Path(found).absolute()
 
 
@@ -216,7 +216,7 @@ def environment(folder: Path, base_python: Path, requirements: list[str]) -> tup
 
 
 def site_packages(python: Path) -> Path:
-    """Find the folder that packages of a virtual environment lie in."""
+    """Find the folder with the packages of a virtual environment."""
     return Path(run_command([str(python), "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
 
 
@@ -224,7 +224,7 @@ def libpython_folder(python: Path) -> Path:
     """Find the folder of the shared libpython that nvidia-pytriton's server looks for.
 
     Raises:
-        SetupError: if the interpreter is none that nvidia-pytriton runs on, or has no shared libpython.
+        SetupError: if nvidia-pytriton does not run on the interpreter, or it has no shared libpython.
     """
     script = (
         "import json, sys, sysconfig\n"
@@ -248,7 +248,7 @@ def libpython_folder(python: Path) -> Path:
 
 
 def _fingerprint_of_sources() -> str:
-    """Hash whatever a build could read; ask git which files those are."""
+    """Hash all files that a build could read; git lists them."""
     listed = run_command(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=REPOSITORY)
     digest = hashlib.sha256()
     for name in sorted(filter(None, listed.split("\0"))):
@@ -267,7 +267,7 @@ def git_description() -> str:
 
 
 def clean_environment() -> dict[str, str]:
-    """Leave out what would put a package or a library of one contender in the way of the other's."""
+    """Leave out variables by which a contender would find packages or libraries of another."""
     unwanted = {"PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "LD_PRELOAD"}
     return {name: value for name, value in os.environ.items() if name not in unwanted}
 
@@ -280,12 +280,12 @@ def _only_match(folder: Path, pattern: str) -> Path:
 
 
 def run_command(command: list[str], cwd: Path | None = None, variables: Mapping[str, str] | None = None) -> str:
-    """Run a command, and return what it prints.
+    """Run a command, and return its output.
 
     Args:
         command: it, with its arguments.
         cwd: folder that it runs in.
-        variables: its environment variables; by default those of this process, without what may be in the way.
+        variables: its environment variables; by default those of this process, without those that could interfere.
 
     Raises:
         SetupError: if it fails; the message has its output.

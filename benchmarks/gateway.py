@@ -23,7 +23,7 @@ from service import Service, running
 from web_functions import IMAGE, STREAM, TINY, TOKENS, path, request
 
 _WARM_UP_S = 1
-_STREAM_FACTOR = 5  # streams are measured so much longer, since some contenders take long
+_STREAM_FACTOR = 5  # streams are measured this much longer, because some contenders are slow
 _BURST_TOKENS = 50
 _OURS = "gateway"
 _ENVIRONMENTS = {_OURS: "ours", "fastapi_threads": "fastapi"}  # of the contenders of `compare.py`, if not the same name
@@ -83,7 +83,7 @@ def _parse_arguments() -> argparse.Namespace:
     made.add_argument("--measures", nargs="+", choices=keys, default=keys, metavar="NAME")
     made.add_argument("--rounds", type=positive, default=5, help="how often each is measured, in turn")
     made.add_argument("--seconds", type=positive, default=3, help="of one measurement; streams take five times that")
-    made.add_argument("--results", type=Path, help="a JSON file for every number")
+    made.add_argument("--results", type=Path, help="a JSON file for all numbers")
     return made.parse_args()
 
 
@@ -119,7 +119,7 @@ def _measured(measure: Measure, contenders: dict[str, Contender], options: argpa
 
 @contextlib.contextmanager
 def _serving(function: str, contenders: dict[str, Contender], logs: Path) -> Iterator[dict[str, Service]]:
-    """Has all contenders serve a function; those that would disturb the others are paused."""
+    """Starts all contenders with a function; those that would disturb the others are paused."""
     services: dict[str, Service] = {}
     with contextlib.ExitStack() as stack:
         for name, contender in contenders.items():
@@ -137,7 +137,7 @@ def _load(measure: Measure, name: str, service: Service, seconds: int) -> Load:
         url = f"http://127.0.0.1:{service.http_port}{path(measure.function)}"
         body = (*request(measure.function, name, measure.tokens), 0)
         events = measure.tokens + _DONE_EVENTS.get(name, 0) if measure.tokens else 0
-        with contextlib.suppress(LoadError):  # what fails does so again below
+        with contextlib.suppress(LoadError):  # a failure repeats below
             measure_http(url, body, measure.connections, _WARM_UP_S, events)
         return measure_http(url, body, measure.connections, seconds * (_STREAM_FACTOR if events else 1), events)
     except LoadError as error:

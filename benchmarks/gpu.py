@@ -1,4 +1,4 @@
-"""What a GPU gains from page-locked memory, and from tensors that stay on it.
+"""Measures what page-locked memory, and tensors that stay on a GPU, gain.
 
 A function runs a small network of PyTorch on images, on the GPU. Requests of several images come over HTTP, with the
 images in their body, or with a reference to the memory of the GPU in which the client has them.
@@ -34,14 +34,14 @@ SECONDS = 1.0
 
 
 def make_network() -> torch.nn.Module:
-    """Returns a network whose work is small beside the transfer of its input."""
+    """Returns a network whose computation is cheap compared with the transfer of its input."""
     layers = [torch.nn.AvgPool2d(16), torch.nn.Flatten(), torch.nn.Linear(588, 1000)]
     return torch.nn.Sequential(*layers).cuda().eval()
 
 
 @contextlib.contextmanager
 def serving(*, page_locked: bool) -> Iterator[Triton]:
-    """Serves the network, what doubles images, and a chain of both; each in memory and on the GPU."""
+    """Serves the network, a function that doubles images, and a chain of both; each in memory and on the GPU."""
     network = make_network()
 
     @batch
@@ -117,7 +117,7 @@ class Sender:
             result.as_numpy(output)
 
     def close(self) -> None:
-        """Gives the memory of the GPU back."""
+        """Releases the memory of the GPU."""
         for name, region in self._regions.items():
             self._client.unregister_cuda_shared_memory(name)
             shared.destroy_shared_memory_region(region)

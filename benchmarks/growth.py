@@ -49,7 +49,7 @@ def _parse_arguments() -> argparse.Namespace:
     made.add_argument("--only", nargs="+", choices=[*CURVES], default=[*CURVES], metavar="NAME", help=", ".join(CURVES))
     made.add_argument("--rounds", type=positive, default=3, help="how often each curve is measured")
     made.add_argument("--seconds", type=positive, default=1, help="of one measurement")
-    made.add_argument("--quick", action="store_true", help="for a look: few points, one round")
+    made.add_argument("--quick", action="store_true", help="for a first impression: few points, one round")
     made.add_argument("--results", type=Path, default=REPOSITORY / "build" / "benchmarks" / "results")
     made.add_argument("--report", action="store_true", help="measure nothing; write what earlier runs have found")
     made.add_argument("--page", action="store_true", help="rewrite the tables and plots of docs/growth.md, too")
@@ -68,7 +68,7 @@ def _measure_all(options: argparse.Namespace, results: dict[str, Any], file: Pat
 
 
 def _measure(curve: Curve, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure one curve; a point where something fails has no numbers, and neither have those after it."""
+    """Measure one curve; a point where something fails has no numbers, and nor do those after it."""
     setting = Setting(options.seconds, options.cache)
     points = curve.quick if options.quick else curve.points
     rounds = 1 if options.quick else min(options.rounds, curve.rounds)
@@ -98,7 +98,7 @@ def _write(options: argparse.Namespace, results: dict[str, Any]) -> None:
 
 
 def _drawn(results: dict[str, Any]) -> dict[str, Any]:
-    """Say what the plots show, for `growth_plot.py`, whose environment has little but matplotlib."""
+    """Describe the plots for `growth_plot.py`, whose environment has little besides matplotlib."""
     return {
         name: {
             "title": curve.title,

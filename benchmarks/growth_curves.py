@@ -1,4 +1,4 @@
-"""What `growth.py` measures: a curve for each thing of which there may be more."""
+"""What `growth.py` measures: a curve for each quantity that can grow."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Series:
     Attributes:
         key: its name in the results.
         title: its name in tables and plots, with the unit.
-        kind: ``total``: what all of them cost, which may grow as their number does; ``each``: what one costs, which
-            may not grow; ``rate``: how much is done in a second, which may not fall; ``note``: what is not judged.
+        kind: ``total``: what all of them cost together, which may grow with their number; ``each``: what one costs,
+            which may not grow; ``rate``: how much is done in a second, which may not fall; ``note``: not judged.
         digits: decimals in the table.
         at_most: a limit of the value, from the point ``since`` on.
         at_least: the other limit.
@@ -74,15 +74,15 @@ class Setting:
     cache: Path
 
     def serving(self, what: str, count: int, *more: str) -> AbstractContextManager[Service]:
-        """Have `serve_growth.py` serve so many of something for the length of a ``with`` block."""
+        """Have `serve_growth.py` serve a number of something during a ``with`` block."""
         return self.running("serve_growth.py", f"{what}-{count}", what, f"--count={count}", *more)
 
     def baseline(self) -> str:
-        """Build the backend that responds at once; returns the argument that has it served beside the other models."""
+        """Build the backend that responds immediately; returns the argument that makes a server load it, too."""
         return f"--backends={build_baseline(self.cache)}"
 
     def running(self, script: str, name: str, *arguments: str) -> AbstractContextManager[Service]:
-        """Have a script serve for the length of a ``with`` block; its log is named."""
+        """Have a script serve during a ``with`` block, with a log of this name."""
         log = self.cache / "logs" / f"growth-{name}.log"
         return running(script, arguments, Path(sys.executable), clean_environment(), log)
 
@@ -93,16 +93,16 @@ Measure = Callable[[Setting, Sequence[int]], Iterator[tuple[int, Numbers]]]
 
 @dataclass(frozen=True)
 class Curve:
-    """Something of which there may be more, and what that does.
+    """A quantity that can grow, and what depends on it.
 
     Attributes:
         name: its name in options and files.
-        title: what there is more of.
+        title: what grows.
         points: how many there are.
-        quick: the same for a first impression.
+        quick: fewer of them, for a first impression.
         series: what is found at each point.
         measure: measures it once.
-        rounds: the most rounds that make sense: what takes long, or is a count, is measured once.
+        rounds: the most rounds that make sense: what takes long, or is an exact count, is measured once.
     """
 
     name: str
@@ -151,7 +151,7 @@ def _idle_connections(setting: Setting, points: Sequence[int]) -> Iterator[tuple
 
 
 def _idle_connection(port: int) -> http.client.HTTPConnection:
-    """Open a connection that stays open, and has had a request."""
+    """Open a connection that stays open, after one request on it."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=_TIMEOUT_S)
     connection.request("GET", "/v2/health/live")
     connection.getresponse().read()
@@ -160,7 +160,7 @@ def _idle_connection(port: int) -> http.client.HTTPConnection:
 
 
 def _allow_open_files() -> None:
-    """Raise the limit of open files for this process and its children, as far as they may."""
+    """Raise the limit on open files for this process and its children as far as allowed."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -191,7 +191,7 @@ def _streams(setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, Num
 
 
 def _stream(*arguments: str) -> Numbers:
-    """Open streams, with a process of its own."""
+    """Open streams from a separate process."""
     command = [sys.executable, str(_FOLDER / "stream_client.py"), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
     if done.returncode != 0:
@@ -233,7 +233,7 @@ def _processes(setting: Setting, points: Sequence[int]) -> Iterator[tuple[int, N
 
 
 def _send(service: Service, concurrency: int, seconds: int, model: str = "tiny") -> Numbers:
-    """Send small requests over HTTP, so many at a time, and see what they take."""
+    """Send small requests over HTTP, a number at a time, and measure what they take."""
     body, header_size = WORKLOADS["tiny"].kserve()
     request = (body, "application/octet-stream", header_size)
     url = f"http://127.0.0.1:{service.http_port}/v2/models/{model}"
@@ -253,7 +253,7 @@ def _send(service: Service, concurrency: int, seconds: int, model: str = "tiny")
 
 
 def _counts(url: str) -> tuple[int, int]:
-    """Ask Triton how many requests and batches there have been."""
+    """Read from Triton how many requests and batches there have been."""
     with urllib.request.urlopen(f"{url}/stats", timeout=_TIMEOUT_S) as response:
         found = json.load(response)["model_stats"][0]
     return found["inference_count"], found["execution_count"]

@@ -1,7 +1,7 @@
-"""How long payloads take: over HTTP, over gRPC, through shared memory, and between the server and a worker.
+"""Measures how long payloads take: over HTTP, over gRPC, through shared memory, and between the server and a worker.
 
-The models return their input, which is so many bytes: one is a Python function, the other, ``baseline``, is a backend
-in C++ in the same server, which responds at once.
+The models return their input: one is a Python function; the other, ``baseline``, is a C++ backend in the same server,
+which responds immediately.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from service import Service
 from pytriton.client import ModelClient
 
 _MODELS = {"": "tiny", "bare_": "baseline"}
-"""Names of models by the prefix of what is found of them."""
+"""Names of models by the prefix of their results."""
 
 _STAGES = ("compute_input", "compute_output")
 _ROUNDS_S = 0.4
@@ -52,7 +52,7 @@ class _Http:
         return self._receive(path)
 
     def get(self, path: str) -> Any:
-        """Ask for JSON."""
+        """Request JSON."""
         self._socket.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         return json.loads(bytes(self._receive(path)))
 
@@ -82,16 +82,16 @@ class _Http:
 
 
 def measure_payload(service: Service, size: int) -> dict[str, float]:
-    """Measure requests with a payload of so many bytes there and back.
+    """Measure requests with a payload of a size there and back.
 
     Args:
         service: has the models.
         size: bytes of the payload.
 
     Returns:
-        Milliseconds by ways, for both models: ``http_ms``, ``bare_http_ms`` and so on; what Triton's statistics have
-        for the way from the server to the worker and back, ``way_ms``; two memcpys of that size, ``copies_ms``; and
-        the ratio of these two.
+        Milliseconds by transport, for both models: ``http_ms``, ``bare_http_ms`` and so on; the time from the server
+        to the worker and back by Triton's statistics, ``way_ms``; two memcpys of that size, ``copies_ms``; and the
+        ratio of these two.
 
     Raises:
         LoadError: if a request fails, or a response is not what was sent.
@@ -122,7 +122,7 @@ def measure_payload(service: Service, size: int) -> dict[str, float]:
 
 
 def _compare(key: str, sends: dict[str, Callable[[], object]]) -> dict[str, float]:
-    """Take turns; the first ones, which do not count unless they are long, say how many there may be."""
+    """Measure in turns; the first ones, which do not count unless they are long, determine how many there are."""
     taken: dict[str, list[float]] = {name: [] for name in sends}
 
     def take_turns() -> None:

@@ -1,4 +1,4 @@
-"""The plots of `growth.py`: drawn by matplotlib in an environment of its own, as SVG, one file per curve."""
+"""Draws the plots of `growth.py` with matplotlib, in an environment of its own, as SVG, one file per curve."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Judge the curves of `growth.py`, and write them as Markdown.
 
-The exponent of a curve is the slope of what all of them cost together, on logarithmic axes, over the upper half of the
+The exponent of a curve is the slope of the total cost, on logarithmic axes, over the upper half of the
 points: 1 is linear, 0 is no growth at all.
 """
 
@@ -16,14 +16,14 @@ from report import heading, markdown_table
 
 LINEAR = 1.0
 TOLERANCE = 0.15
-"""By which the exponent of a linear curve may be above 1 in a measurement."""
+"""How far the exponent of a linear curve may be above 1 in a measurement."""
 
 Values = dict[int, float]
-"""Medians by points."""
+"""Medians by point."""
 
 
 def exponent(series: Series, values: Values) -> float | None:
-    """Tell how what all of them cost together grows; None if that is not to be judged, or cannot be."""
+    """Return how their total cost grows; None if that is not, or cannot be, judged."""
     if series.kind == "note":
         return None
     positive = {point: value for point, value in values.items() if value > 0}
@@ -60,20 +60,20 @@ def values_of(series: Series, results: dict[str, Any]) -> Values:
 
 
 def is_worse(series: Series, values: Values) -> bool:
-    """Say whether a series is worse than linear."""
+    """Return whether a series is worse than linear."""
     found = exponent(series, values)
     return found is not None and found > LINEAR + TOLERANCE
 
 
 def misses(series: Series, point: int, value: float) -> bool:
-    """Say whether a value is beyond the limits of its series."""
+    """Return whether a value is beyond the limits of its series."""
     if not series.since <= point <= series.until:
         return False
     return value > (series.at_most or math.inf) or value < (series.at_least or -math.inf)
 
 
 def faults_of(name: str, results: dict[str, Any]) -> list[str]:
-    """Say in words what is wrong with a curve."""
+    """Describe what is wrong with a curve."""
     found = results["curves"].get(name)
     if found is None:
         return [f"{name}: was not measured"]

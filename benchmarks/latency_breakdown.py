@@ -1,4 +1,4 @@
-"""Tell where the time of a request goes: in the client and Triton's front end, its queue, the backend and the worker.
+"""Measure where the time of a request goes: in the client and Triton's front end, its queue, the backend, the worker.
 
 Writes a Markdown table to stdout; progress goes to stderr. See README.md beside this file.
 """
@@ -34,7 +34,7 @@ class Way:
         latency: as the client sees it.
         between: from one response to the next: what a request costs the machine.
         batch: requests per batch.
-        stages: what Triton's statistics say of its queue, and of before, in and behind the model's function.
+        stages: what Triton's statistics have for its queue, and for before, in and after the model's function.
         server: processor time of the server.
         worker: processor time of the process that has the model's function; 0 where that is in the server.
     """

@@ -20,12 +20,12 @@ _SLACK_S = 60.0
 
 
 class LoadError(RuntimeError):
-    """What makes the load gave no result, or the server gave errors."""
+    """The load generator gave no result, or the server responded with errors."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What one measurement found.
+    """The result of one measurement.
 
     Attributes:
         throughput: requests per second.
@@ -41,7 +41,7 @@ class Load:
 
 
 def wrk_version() -> str:
-    """Name the version of wrk.
+    """Return the version of wrk.
 
     Raises:
         LoadError: if there is no wrk.
@@ -49,7 +49,7 @@ def wrk_version() -> str:
     try:
         said = subprocess.run(["wrk", "-v"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
     except FileNotFoundError as error:
-        raise LoadError("there is no wrk, which makes the load over HTTP (Debian: apt install wrk)") from error
+        raise LoadError("wrk, the load generator for HTTP, is not installed (Debian: apt install wrk)") from error
     return " ".join(said.split()[1:2])
 
 
@@ -57,7 +57,7 @@ def measure_http(url: str, request: tuple[bytes, str, int], concurrency: int, se
     """Keep a number of requests in flight over HTTP, with wrk on one thread.
 
     Args:
-        url: what is asked.
+        url: where they are sent.
         request: the body, its type, and the size of the KServe header in it.
         concurrency: connections, with one request at a time on each.
         seconds: how long.
@@ -92,7 +92,7 @@ def measure_grpc(perf_analyzer: PerfAnalyzer, grpc_port: int, model: str, concur
 
     Args:
         perf_analyzer: the load generator.
-        grpc_port: where the server answers gRPC, on 127.0.0.1.
+        grpc_port: the server's port for gRPC, on 127.0.0.1.
         model: name of the model to call.
         concurrency: requests in flight at any time.
         window_s: length of a window in seconds.
@@ -105,7 +105,7 @@ def measure_grpc(perf_analyzer: PerfAnalyzer, grpc_port: int, model: str, concur
     target += ["--concurrency-range", str(concurrency)]
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.csv")
-        # It may report whatever three windows give: the spread over the rounds is what tells how steady that is.
+        # It may report whatever three windows give: the spread over the rounds shows how steady that is.
         windows = ["-p", str(round(window_s * 1000)), "-r", str(_WINDOWS), "-s", "999"]
         command = [str(perf_analyzer.binary), *target, *windows, "-f", str(report)]
         output = _run(command, perf_analyzer.variables, 2 * _WINDOWS * window_s + _SLACK_S)

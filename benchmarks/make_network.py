@@ -1,4 +1,4 @@
-"""Write the network that the benchmark's contenders compute as an ONNX file: its path is the only argument."""
+"""Write the network that the benchmark's contenders compute as an ONNX file: the file's path is the argument."""
 
 from __future__ import annotations
 

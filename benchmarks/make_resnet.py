@@ -1,4 +1,4 @@
-"""Write ResNet-18 with random weights as an ONNX file, which `real_models.py` has contenders serve: its only argument.
+"""Write ResNet-18 with random weights, which `real_models.py` measures, as an ONNX file: its path is the argument.
 
 The layers are those of the network for images of 224×224 pixels and 1,000 classes, with batch normalization folded into
 the convolutions, as tools that optimize a trained network do.
@@ -20,7 +20,7 @@ _CLASSES = 1000
 
 @dataclass
 class _Graph:
-    """Nodes and weights, as they are added."""
+    """Collects nodes and weights."""
 
     random: Any = field(default_factory=lambda: np.random.default_rng(0))
     nodes: list[Any] = field(default_factory=list)
@@ -45,7 +45,7 @@ class _Graph:
         return self.node("Conv", [x, kernel, bias], strides=[stride, stride], pads=[pad] * 4)
 
     def block(self, x: str, channels: tuple[int, int], stride: int) -> str:
-        """Add two convolutions with a connection past them."""
+        """Add two convolutions with a connection that skips them."""
         _, outward = channels
         first = self.node("Relu", [self.convolution(x, channels, 3, stride)])
         second = self.convolution(first, (outward, outward), 3, 1)

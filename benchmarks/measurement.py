@@ -1,4 +1,4 @@
-"""What is measured of the servers, in rounds."""
+"""Measures the servers, in rounds."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Plan:
         rounds: how often each is taken.
         main: which ones are taken more often, such as ``http/tiny/64/1``: protocol, workload, concurrency, instances.
         main_rounds: how often these are.
-        logs: folder for what the servers print.
-        perf_analyzer: makes the load over gRPC; without it there is none.
+        logs: folder for the servers' output.
+        perf_analyzer: the load generator for gRPC; None: gRPC is not measured.
     """
 
     concurrency: Mapping[str, list[int]]
@@ -51,13 +51,13 @@ class Plan:
     perf_analyzer: PerfAnalyzer | None
 
     def rounds_of(self, prefix: str) -> int:
-        """Tell how often a measurement is taken."""
+        """Return how often a measurement is taken."""
         return self.main_rounds if prefix in self.main else self.rounds
 
 
 @dataclass
 class Found:
-    """What is found of one contender.
+    """The results of one contender.
 
     Attributes:
         contender: its name.
@@ -71,7 +71,7 @@ class Found:
     failed: list[dict[str, Any]] = field(default_factory=list)
 
     def take(self, number: int, found: dict[str, float]) -> None:
-        """Keep numbers of a round, and show the most telling ones."""
+        """Keep numbers of a round, and show the most important ones."""
         self.rounds[number].update(found)
         for key, value in found.items():
             if key.endswith(("throughput", "_s", "_mb")):
@@ -79,7 +79,7 @@ class Found:
 
     @contextlib.contextmanager
     def attempt(self, number: int, what: str) -> Iterator[None]:
-        """Note what fails in a ``with`` block, and go on."""
+        """Record a failure in a ``with`` block, and continue."""
         try:
             yield
         except (ServiceError, LoadError) as error:
@@ -87,7 +87,7 @@ class Found:
             self._report(number, f"{what} failed: {error}")
 
     def has_failed(self, what: str) -> bool:
-        """Whether it has in a round before."""
+        """Return whether it has failed in an earlier round."""
         return any(each["what"] == what for each in self.failed)
 
     def _report(self, number: int, text: str) -> None:
@@ -95,7 +95,7 @@ class Found:
 
 
 Pair = tuple[Server, Found]
-"""A contender and what is found of it."""
+"""A contender and its results."""
 
 Measure = Callable[[Service, Server, int], dict[str, float]]
 """Measures a server, in a round."""
@@ -104,7 +104,7 @@ Measure = Callable[[Service, Server, int], dict[str, float]]
 def measure_workload(pairs: list[Pair], workload: str, instances: int, plan: Plan) -> None:
     """Measure throughput, latency and processor time.
 
-    All servers are started, and are asked in turn, so that whatever else the machine does in a minute meets them all.
+    All servers are started, and measured in turn, so that whatever else the machine does in a minute affects them all.
 
     Args:
         pairs: whose.
@@ -140,7 +140,7 @@ def measure_workload(pairs: list[Pair], workload: str, instances: int, plan: Pla
 
 
 def measure_bls(pairs: list[Pair], plan: Plan) -> None:
-    """Measure a model that asks another one inside the server (BLS), one request at a time."""
+    """Measure a model that calls another one inside the server (BLS), one request at a time."""
     with _all_serving(pairs, "tiny", plan, "BLS", "--bls") as services:
 
         def measure(service: Service, server: Server, number: int) -> dict[str, float]:
@@ -171,7 +171,7 @@ def measure_lifecycle(pairs: list[Pair], plan: Plan) -> None:
 
 
 def in_turn(services: list[tuple[Service, Pair]], plan: Plan, what: str, prefix: str, measure: Measure) -> None:
-    """Measure all servers round by round, each round from another one on, but for those where it failed."""
+    """Measure all servers in rounds, each round starting with another one, except those that have failed."""
     for number in range(plan.rounds_of(prefix)):
         first = number % len(services) if services else 0
         for service, (server, found) in services[first:] + services[:first]:
@@ -185,7 +185,7 @@ def in_turn(services: list[tuple[Service, Pair]], plan: Plan, what: str, prefix:
 def _all_serving(
     pairs: list[Pair], workload: str, plan: Plan, what: str, *more: str
 ) -> Iterator[list[tuple[Service, Pair]]]:
-    """Have all serve that can, and check their responses."""
+    """Start all that can serve it, and check their responses."""
     services: list[tuple[Service, Pair]] = []
     with contextlib.ExitStack() as stack:
         for server, found in pairs:
@@ -200,12 +200,12 @@ def _all_serving(
 
 
 def serving(server: Server, workload: str, logs: Path, *more: str) -> AbstractContextManager[Service]:
-    """Have a contender serve a workload for the length of a ``with`` block.
+    """Have a contender serve a workload during a ``with`` block.
 
     Args:
         server: whose.
         workload: what.
-        logs: folder for what it prints.
+        logs: folder for its output.
         more: arguments of its script.
     """
     log = logs / f"{server.name}-{workload}{''.join(more)}.log"
@@ -234,7 +234,7 @@ def measure_wrk(
 ) -> dict[str, float]:
     """Measure throughput, latency and processor time of a server over HTTP, if wanted after a second of warm-up."""
     if warm_up:
-        with contextlib.suppress(LoadError):  # what fails does so again below
+        with contextlib.suppress(LoadError):  # a failure repeats below
             measure_http(url, request, concurrency, _WARM_UP_S, events)
     before_s = service.cpu_s()
     load = measure_http(url, request, concurrency, seconds, events)
@@ -243,7 +243,7 @@ def measure_wrk(
 
 
 def _memory(service: Service, server: Server) -> dict[str, float]:
-    """What an idle server takes, and how much of that is more than the user's own process would take without it."""
+    """Measure the memory of an idle server, and how much of it the user's own process would not take without it."""
     idle = service.memory_mb()
     if server.is_bound:  # there is no Python in it
         return {"memory_mb": idle}
@@ -266,7 +266,7 @@ def _bare_memory_mb(contender: Contender) -> float:
 
 
 def _send_once(service: Service, server: Server, workload: str) -> float:
-    """Ask for the first time, and check the response; returns how many milliseconds it took."""
+    """Send the first request, and check the response; returns how many milliseconds it took."""
     body, kind, header_size = server.request(workload)
     headers = {"Content-Type": kind}
     if header_size:
@@ -278,13 +278,13 @@ def _send_once(service: Service, server: Server, workload: str) -> float:
         response = connection.getresponse()
         reply = response.read()
     except (OSError, http.client.HTTPException) as error:
-        raise ServiceError(f"{server.name} did not answer {workload}: {error!r}; its log: {service.log}") from error
+        raise ServiceError(f"{server.name} did not respond to {workload}: {error!r}; its log: {service.log}") from error
     finally:
         connection.close()
     took_ms = (time.perf_counter() - started) * 1e3
     if response.status != http.client.OK:
-        raise ServiceError(f"{server.name} answered {workload} with {response.status}: {reply[:500]!r}")
+        raise ServiceError(f"{server.name} responded to {workload} with {response.status}: {reply[:500]!r}")
     wrong = server.fault(workload, reply)
     if wrong:
-        raise ServiceError(f"{server.name} answered {workload} with {wrong}: {reply[-100:]!r}")
+        raise ServiceError(f"{server.name} responded to {workload} with {wrong}: {reply[-100:]!r}")
     return took_ms

@@ -1,4 +1,4 @@
-"""The comparison's picture: drawn by matplotlib in an environment of its own, as SVG and PNG."""
+"""Draws the plot of the comparison with matplotlib, in an environment of its own, as SVG and PNG."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PANELS = [
     ("HTTP, 3×224×224 float32, 64 at a time", "http/image/64/1/throughput"),
     ("gRPC, 16 float32, 64 at a time", "grpc/tiny/64/1/throughput"),
 ]
-# Of Okabe and Ito's palette, which the colour-blind can tell apart, also by their lightness.
+# From Okabe and Ito's palette, whose colours differ in lightness too, so that colour-blind readers can tell them apart.
 BLUE, GREY, INK = "#0072b2", "#c4c9cf", "#1f2328"
 
 
@@ -24,9 +24,9 @@ def draw(results: dict[str, Any], folder: Path, cache: Path, base_python: Path) 
     """Draw throughput of all contenders.
 
     Args:
-        results: as `compare.py` keeps them.
+        results: as `compare.py` stores them.
         folder: where ``benchmark.svg`` and ``benchmark.png`` go; ``results.json`` is there.
-        cache: folder that keeps the environment with matplotlib from run to run.
+        cache: folder that keeps the environment with matplotlib between runs.
         base_python: interpreter to make it with.
 
     Raises:
@@ -39,7 +39,7 @@ def draw(results: dict[str, Any], folder: Path, cache: Path, base_python: Path) 
 
 
 def _bars(results: dict[str, Any], key: str) -> list[tuple[str, list[float]]]:
-    """Names of contenders with their numbers of all rounds, the best last."""
+    """Return the contenders' names with their numbers of all rounds, the best last."""
     found = {
         name: [numbers[key] for numbers in each["rounds"] if key in numbers]
         for name, each in results["contenders"].items()

@@ -1,4 +1,4 @@
-"""Measure instances in processes of their own: pure Python on one and more of them, and what a request costs there.
+"""Measure instances in processes of their own: pure Python on one or more of them, and what a request costs there.
 
 Writes a Markdown table to stdout; progress goes to stderr. See README.md beside this file.
 """
@@ -67,7 +67,7 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="how often each is measured, in turn")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 2, help="how many to compare with one")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
-    for hidden in ("--send-request", "--url", "--concurrency"):  # of the client, a process of its own
+    for hidden in ("--send-request", "--url", "--concurrency"):  # of the client, which is a separate process
         parser.add_argument(hidden, help=argparse.SUPPRESS, type=int if hidden == "--concurrency" else str)
     return parser.parse_args()
 
@@ -92,7 +92,7 @@ def _bind(triton: Triton, name: str, infer_func: Any) -> None:
 
 
 def _measure(url: str, model: str, concurrency: int, seconds: float) -> float:
-    """Requests per second, asked by a process of its own."""
+    """Return requests per second, sent by a separate process."""
     command = [sys.executable, __file__, "--send-request", model, "--url", url, "--concurrency", str(concurrency)]
     done = subprocess.run([*command, "--seconds", str(seconds)], check=True, capture_output=True, text=True)
     return float(json.loads(done.stdout))

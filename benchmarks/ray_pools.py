@@ -47,7 +47,7 @@ def _build(triton: Any) -> None:
 
 
 def _plain_app(workload: Workload) -> Any:
-    """Make the same function as an application of Ray Serve: raw bytes in, raw bytes out, no batches."""
+    """Make an application of Ray Serve with the same function: raw bytes in, raw bytes out, no batches."""
     from ray import serve
     from starlette.requests import Request
     from starlette.responses import Response

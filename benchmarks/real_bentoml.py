@@ -1,4 +1,4 @@
-"""Serve a model of `real_functions.py` with BentoML: inputs in base64 in JSON, for it takes no raw bytes in batches."""
+"""Serve a model of `real_functions.py` with BentoML: base64 in JSON, because its batches take no raw bytes."""
 
 import sys
 

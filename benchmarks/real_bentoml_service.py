@@ -31,6 +31,6 @@ class Service:
 
         @bentoml.api(route=PATH)
         def infer_one(self, x: list[str]) -> list[str]:
-            """Compute an input alone."""
+            """Compute a single input."""
             outputs = self.function([self.model.decode(base64.b64decode(each)) for each in x])
             return [base64.b64encode(self.model.encode(output)).decode() for output in outputs]

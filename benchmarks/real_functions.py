@@ -1,7 +1,7 @@
-"""The models that `real_models.py` has every contender serve, and their inputs and outputs as bytes.
+"""The models that the contenders of `real_models.py` serve, and their inputs and outputs as bytes.
 
-Run as a script in an environment that has all models' packages, it writes requests to a model, and what the model
-answers when it is called directly: ``python real_functions.py MODEL FOLDER``.
+Run as a script in an environment that has all models' packages, it writes requests to a model, and the model's outputs
+when it is called directly: ``python real_functions.py MODEL FOLDER``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ NETWORK_VARIABLE = "PYTRITON_BENCHMARK_RESNET"
 """Environment variable with the path of the image network's ONNX file."""
 
 ONE_THREAD = dict.fromkeys(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"], "1")
-"""Environment variables that keep the libraries under NumPy, scikit-learn and PyTorch to one thread."""
+"""Environment variables that limit the libraries used by NumPy, scikit-learn and PyTorch to one thread."""
 
 REQUIREMENTS = ["numpy", "onnxruntime>=1.17", "magika>=1.0", "rapidocr>=3.2", "scikit-learn>=1.4"]
-"""What an environment needs for all models, besides PyTorch."""
+"""The requirements of all models, besides PyTorch."""
 
 SAMPLES = 16
-"""Requests that are written for each model, all different."""
+"""The number of requests that are written for each model, all different."""
 
 Function = Callable[[Any], Any]
 """Computes a batch: arrays with the batch in front, or a list of bytes; as many outputs."""
@@ -112,7 +112,7 @@ def _load_file_types() -> Function:
 
 
 def _files() -> list[Any]:
-    """Take the sources beside this file, whose names Magika does not see, and other kinds made of them."""
+    """Take the sources beside this file, whose names Magika does not see, and files of other types made from them."""
     import gzip
     import json
 
@@ -227,7 +227,7 @@ MODELS = {
 
 
 def main() -> None:
-    """Write requests and the direct answers to them."""
+    """Write requests, and the outputs of direct calls."""
     model, folder = MODELS[sys.argv[1]], Path(sys.argv[2])
     folder.mkdir(parents=True, exist_ok=True)
     function = model.load()

@@ -7,7 +7,7 @@ import litserve
 from fastapi import Body, Response
 from real_servers import PATH, TIMEOUT_S, WAIT_S, model, real_parser, run_server, workers
 
-# LitServe reads the annotations of the methods, so they are not put off.
+# LitServe reads the annotations of the methods, so they are not postponed.
 
 
 class API(litserve.LitAPI):
@@ -27,11 +27,11 @@ class API(litserve.LitAPI):
         return self.model.stack(inputs)
 
     def predict(self, x: Any) -> Any:
-        """Compute a batch, or an input alone if the model takes no batches."""
+        """Compute a batch, or a single input if the model takes no batches."""
         return self.function(x) if self.model.max_batch_size > 1 else self.function([x])[0]
 
     def unbatch(self, output: Any) -> list[Any]:
-        """Take outputs apart."""
+        """Split a batch of outputs."""
         return list(output)
 
     def encode_response(self, output: Any) -> Any:

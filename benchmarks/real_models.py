@@ -67,7 +67,7 @@ _NOTES = {
     "unbatched": "the same without a batcher",
     "fastapi": "raw bytes; a process for each worker, no batches: the model runs in the event loop; uvloop, httptools",
     "litserve": "raw bytes; batches for which it waits 1 ms; `fast_queue` is on",
-    "bentoml": "JSON with base64, for it takes no raw bytes in batches; adaptive batches",
+    "bentoml": "JSON with base64, because its batches take no raw bytes; adaptive batches",
     "mosec": "raw bytes; batches for which it waits 1 ms",
     "rayserve": "raw bytes; a replica for each worker, batches for which it waits 1 ms",
 }
@@ -81,13 +81,13 @@ class ModelServer(Server):
     """A contender as it serves one of the models.
 
     Attributes:
-        samples: requests to it as bytes, and the answers of the model itself.
+        samples: requests to it as bytes, and the outputs of the model itself.
     """
 
     samples: list[tuple[bytes, bytes]] = field(default_factory=list)
 
     def path(self, workload: str) -> str:
-        """Where over HTTP the model is asked."""
+        """Return the path to which requests are sent over HTTP."""
         if self.name in _OURS:
             return f"/v2/models/{workload}/infer"
         return "/inference" if self.name == "mosec" else "/infer"
@@ -105,7 +105,7 @@ class ModelServer(Server):
         return body, "application/octet-stream", 0
 
     def decoded(self, model: Model, reply: bytes, header_size: int) -> bytes:
-        """Take the output out of a response."""
+        """Read the output from a response."""
         if self.name in _OURS:
             output = reply[header_size:]
             return output[4:] if model.output_shape is None else output
@@ -188,7 +188,7 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> tuple[list[ModelServer], dict[str, str]]:
-    """Install the contenders; those that do not install are missing, with the reason."""
+    """Install the contenders; those that do not install are left out, with the reason."""
     network = _network_file(options.cache, options.python)
     packages = [*REQUIREMENTS, options.torch]
     servers: list[ModelServer] = []
@@ -245,13 +245,13 @@ def _measure_model(
             url = f"http://127.0.0.1:{service.http_port}{server.path(model.name)}"
             request = server.request(model.name)
             if number == 0:
-                with contextlib.suppress(LoadError):  # what fails does so again below
+                with contextlib.suppress(LoadError):  # a failure repeats below
                     measure_http(url, request, concurrency, _WARM_UP_S)
                 service.settle()
             try:
                 return measure_wrk(service, url, request, concurrency, seconds, warm_up=False)
             finally:
-                service.settle()  # many compute what wrk no longer waits for, and would be in the way of the next
+                service.settle()  # many still compute what wrk no longer waits for, and would disturb the next
 
         for concurrency in options.concurrency:
             what, prefix = f"{model.name}, c{concurrency}", f"{model.name}/{concurrency}"
@@ -259,7 +259,7 @@ def _measure_model(
 
 
 def _samples(model: Model, contender: Contender, cache: Path) -> list[tuple[bytes, bytes]]:
-    """Make requests, and have the model answer them in a process of its own, without a server."""
+    """Make requests, and compute their outputs in a separate process, without a server."""
     folder = cache / "real_samples" / model.name
     script = str(Path(__file__).with_name("real_functions.py"))
     run_command([str(contender.python), script, model.name, str(folder)], variables=contender.variables)
@@ -273,7 +273,7 @@ def _samples(model: Model, contender: Contender, cache: Path) -> list[tuple[byte
 def _all_serving(
     model: Model, pairs: list[tuple[ModelServer, Found]], plan: Plan
 ) -> Iterator[list[tuple[Service, tuple[Server, Found]]]]:
-    """Have all serve that can, and check their answers."""
+    """Start all that can serve it, and check their responses."""
     services: list[tuple[Service, tuple[Server, Found]]] = []
     with contextlib.ExitStack() as stack:
         for server, found in pairs:
@@ -293,7 +293,7 @@ def _all_serving(
 
 
 def _check(service: Service, server: ModelServer, model: Model) -> None:
-    """Send all requests, several at a time so that they share batches, and compare the answers with the model's own."""
+    """Send all requests, several at a time so that they share batches, and compare the outputs with the model's own."""
 
     def fault(sample: tuple[bytes, bytes]) -> str | None:
         body, kind, header_size = server.encoded(model, sample[0])
@@ -316,7 +316,7 @@ def _check(service: Service, server: ModelServer, model: Model) -> None:
         except (OSError, http.client.HTTPException) as error:
             wrong = repr(error)
     if wrong:
-        raise ServiceError(f"{server.name} answered {model.name} with {wrong}; its log: {service.log}")
+        raise ServiceError(f"{server.name} responded to {model.name} with {wrong}; its log: {service.log}")
 
 
 if __name__ == "__main__":

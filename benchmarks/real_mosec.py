@@ -28,7 +28,7 @@ class Computer(Worker):
         return self.model.encode(data)
 
     def forward(self, data: Any) -> Any:
-        """Compute a batch, or an input alone if the model takes no batches."""
+        """Compute a batch, or a single input if the model takes no batches."""
         if self.model.max_batch_size > 1:
             return list(self.function(self.model.stack(data)))
         return self.function([data])[0]

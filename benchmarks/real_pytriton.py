@@ -17,7 +17,7 @@ from pytriton.triton import Triton
 
 
 def make_callable(name: str) -> Any:
-    """Load a model; this runs in the process that computes it."""
+    """Load a model, in the process that computes it."""
     model = MODELS[name]
     function = model.load()
 

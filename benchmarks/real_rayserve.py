@@ -52,7 +52,7 @@ def _run(port: int) -> None:
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     serve.run(deployment.bind(model().name), route_prefix=PATH)
     ended.wait()
-    ray.shutdown()  # of Serve, too: its own shutdown waits for what has ended already
+    ray.shutdown()  # stops Serve, too, whose own shutdown waits for what has already ended
 
 
 def main() -> None:

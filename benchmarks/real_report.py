@@ -1,4 +1,4 @@
-"""What `real_models.py` found, as Markdown and as a plot."""
+"""Writes the results of `real_models.py` as Markdown and as a plot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OURS = "pytriton"
 _WAITING = "waiting"
 _UNBATCHED = "unbatched"
 _WAYS = (_OURS, _WAITING, _UNBATCHED)
-"""The contenders that are this project."""
+"""The contenders that are this project's."""
 _MOST = 64
 """The concurrency that the first tables show."""
 
@@ -29,7 +29,7 @@ def write_report(results: Results, folder: Path) -> str:
     """Write ``report.md``.
 
     Args:
-        results: as `real_models.py` keeps them.
+        results: as `real_models.py` stores them.
         folder: where it goes.
 
     Returns:
@@ -56,11 +56,11 @@ def write_page(page: Path, report: str, folder: Path) -> None:
 
 
 def draw(folder: Path, cache: Path, base_python: Path) -> None:
-    """Draw how many times as much PyTriton serves as others, as SVG and PNG.
+    """Draw PyTriton's throughput relative to others', as SVG and PNG.
 
     Args:
         folder: has ``results.json``, and takes the plot.
-        cache: folder that keeps the environment with matplotlib from run to run.
+        cache: folder that keeps the environment with matplotlib between runs.
         base_python: interpreter to make it with.
     """
     python, _ = environment(cache / "plot", base_python, ["matplotlib"])
@@ -68,7 +68,7 @@ def draw(folder: Path, cache: Path, base_python: Path) -> None:
 
 
 def _sections(results: Results) -> list[tuple[str, str]]:
-    """Titles and texts, which are empty where nothing was measured."""
+    """Return titles and texts; texts are empty where nothing was measured."""
     models = _measured(results)
     at_most = f"c{_MOST}"
     throughput = [(MODELS[name].title, f"{name}/{_MOST}/throughput", _digits(results, name)) for name in models]

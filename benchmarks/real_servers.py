@@ -1,4 +1,4 @@
-"""What the servers of `real_models.py` share: their arguments, and which model their processes serve."""
+"""What the servers of `real_models.py` share: arguments, and the model that their processes serve."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _MODEL = "PYTRITON_BENCHMARK_MODEL"
 _WORKERS = "PYTRITON_BENCHMARK_WORKERS"
 
 PATH = "/infer"
-"""Where all but KServe's servers answer, if they may."""
+"""The path of requests in all but KServe's servers, where it can be chosen."""
 
 TIMEOUT_S = 20
-"""How long a server gives a request, which waits behind others if the model is slow."""
+"""How long a server allows for a request, which waits behind others if the model is slow."""
 
 WAIT_S = 0.001
-"""How long a server waits for a batch to fill where it has to be told: mosec's shortest."""
+"""How long a server waits for a batch to fill, if that has to be set: the shortest that mosec allows."""
 
 
 def real_parser(description: str | None) -> argparse.ArgumentParser:
-    """Take the arguments of a server of a model."""
+    """Parse the arguments of a server of a model."""
     made = parser(description)
     made.add_argument("--model", choices=MODELS, required=True)
     made.add_argument("--workers", type=int, required=True, help="how many compute, each on one thread")
@@ -32,16 +32,16 @@ def real_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def run_server(options: argparse.Namespace, ready: str, command: Sequence[str]) -> None:
-    """Serve with a command, whose processes ask `model` and `workers`, until standard input closes."""
+    """Serve with a command, whose processes call `model` and `workers`, until standard input closes."""
     variables = {_MODEL: options.model, _WORKERS: str(options.workers)}
     serve_command(options.http_port, [ready], command, variables)
 
 
 def model() -> Model:
-    """Tell which model this process serves."""
+    """Return the model that this process serves."""
     return MODELS[os.environ[_MODEL]]
 
 
 def workers() -> int:
-    """Tell how many workers the server has."""
+    """Return how many workers the server has."""
     return int(os.environ[_WORKERS])

@@ -84,7 +84,7 @@ def _make(seconds: float) -> Callable[..., Any]:
     @batch
     def infer(x: Any) -> dict[str, Any]:
         if seconds:
-            time.sleep(seconds)  # as if on a device, and not on the cores that all share here
+            time.sleep(seconds)  # as if it waited for a device: all share the cores here
         return {"y": x}
 
     return infer

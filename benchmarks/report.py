@@ -1,4 +1,4 @@
-"""What a measurement found, as Markdown."""
+"""Writes the results of `compare.py` as Markdown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sharing import is_by_session
 from workloads import STREAM, STREAM_LENGTH, WORKLOADS
 
 Results = dict[str, Any]
-"""What `compare.py` keeps as JSON: see the README."""
+"""What `compare.py` stores as JSON: see the README."""
 
 Column = tuple[str, str, int]
 """A column of a table: its heading, the numbers' name, and how many decimals they have."""
@@ -50,11 +50,11 @@ _MEMORY = [
 _OURS = ("ours", "repository")
 _LONGEST_REASON = 300
 _MANY = 64
-"""Requests at a time from which on waiting for each other is most of their latency."""
+"""The number of requests at a time from which waiting for each other is most of their latency."""
 
 
 def machine() -> dict[str, str]:
-    """Say where and when something is measured."""
+    """Describe where and when something is measured."""
     return {
         "processor": _processor(),
         "cores": str(len(os.sched_getaffinity(0))),
@@ -65,7 +65,7 @@ def machine() -> dict[str, str]:
 
 
 def heading(what: str, rounds: int, where: dict[str, str] | None = None) -> str:
-    """Say what was measured, how often, where and when."""
+    """Describe what was measured, how often, where and when."""
     where = where or machine()
     often = f"{rounds} rounds in turn" if rounds != 1 else "1 round"
     cores = f"{where['processor']}, {where['cores']} cores, shared {where['shared']}"
@@ -88,7 +88,7 @@ def write_report(results: Results, folder: Path) -> str:
     """Write ``report.md``.
 
     Args:
-        results: as `compare.py` keeps them.
+        results: as `compare.py` stores them.
         folder: where it goes.
 
     Returns:
@@ -113,7 +113,7 @@ def values(results: Results, name: str, key: str) -> list[float]:
 
 
 def _sections(results: Results) -> list[tuple[str, str]]:
-    """Titles and texts, which are empty where nothing was measured."""
+    """Return titles and texts; texts are empty where nothing was measured."""
     sections = [
         ("Throughput, requests/s", table(results, MAIN)),
         ("PyTriton's throughput against others'", _ratios(results, MAIN)),
@@ -159,7 +159,7 @@ def _sections_of(results: Results, workload: str, title: str) -> list[tuple[str,
 
 
 def _parts(results: Results, prefix: str, position: int) -> list[int]:
-    """Collect what stands at one position of the names that start in some way: concurrencies, or instances."""
+    """Collect what is at one position of the names that have a prefix: concurrencies, or instances."""
     keys = {key for each in results["contenders"].values() for found in each["rounds"] for key in found}
     return sorted({int(key.split("/")[position]) for key in keys if key.startswith(prefix)})
 
@@ -176,7 +176,7 @@ def table(results: Results, columns: Sequence[Column]) -> str:
 
 
 def _tails(results: Results, workload: str, concurrencies: Sequence[int]) -> str:
-    """Write how many times the median the 99th percentile is, by round: how evenly requests are served."""
+    """Write the 99th percentile as a multiple of the median, by round: how evenly requests are served."""
     shown = [c for c in concurrencies if c >= _MANY]
     rows = []
     for each in results["contenders"].values():
@@ -203,7 +203,7 @@ def _ratios(results: Results, columns: Sequence[Column]) -> str:
 
 
 def ratio(results: Results, ours: str, other: str, key: str) -> str:
-    """Write the median of the rounds' ratios: a minute in which the machine is slow is so for both."""
+    """Write the median of the rounds' ratios: a minute in which the machine is slow affects both."""
     contenders = results["contenders"]
     rounds = zip(contenders[ours]["rounds"], contenders[other]["rounds"], strict=True)
     ratios = [mine[key] / theirs[key] for mine, theirs in rounds if key in mine and key in theirs]
@@ -227,7 +227,7 @@ def _protocol_of(results: Results) -> list[str]:
 
 
 def failures(results: Results) -> list[str]:
-    """Say what failed, and why."""
+    """Write what failed, and why."""
     return [
         f"{each['title']}, round {failure['round']}, {failure['what']}: {_shortened(failure['why'])}"
         for each in results["contenders"].values()
@@ -236,7 +236,7 @@ def failures(results: Results) -> list[str]:
 
 
 def left_out(results: Results) -> list[str]:
-    """Say what could not be installed, and why."""
+    """Write what could not be installed, and why."""
     return [f"{name}: {_shortened(why)}" for name, why in results["missing"].items()]
 
 

@@ -11,7 +11,7 @@ import triton_python_backend_utils as pb_utils
 
 
 class TritonPythonModel:
-    """Computes what the workload says, of one request after the other, or sends requests to the model that does."""
+    """Computes the workload for one request after the other, or sends requests to the model that does."""
 
     def initialize(self, args: dict[str, str]) -> None:
         """Look up the workload."""
@@ -31,7 +31,7 @@ class TritonPythonModel:
             self.serve = self._compute_together if workload == "network" else self._compute
 
     def execute(self, requests: list[Any]) -> Any:
-        """Answer the requests of a batch."""
+        """Serve the requests of a batch."""
         return self.serve(requests)
 
     def _compute_together(self, requests: list[Any]) -> list[Any]:

@@ -13,11 +13,11 @@ _BINARY = [("content-type", "application/octet-stream")]
 _EVENTS = [("content-type", "text/event-stream")]
 
 Application = Callable[[Any, Any], Awaitable[None]]
-"""Takes what a request is, and what reads it and responds."""
+"""Takes the scope of a request, and the protocol that reads it and responds."""
 
 
 def make_app(name: str) -> Application:
-    """Make the application; any GET tells that it is ready."""
+    """Make the application; any GET shows that it is ready."""
     if name == STREAM:
         return _stream
     workload = WORKLOADS[name]

@@ -2,7 +2,7 @@
 
 Prints a line of JSON for each, with the median seconds per call of each block. The script uses only what this project
 shares with nvidia-pytriton 0.7.0, so it runs unchanged in the environment of either, and both take turns: what else the
-machine does meets both.
+machine does affects both.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--workload", choices=WORKLOADS, default="tiny", help="the payload, which the model returns")
     parser.add_argument("--asyncio", action="store_true", help="time the clients for asyncio")
-    parser.add_argument("--calls", type=int, default=100, help="in a block, after a tenth as many that do not count")
+    parser.add_argument("--calls", type=int, default=100, help="in a block, after a tenth as many for warm-up")
     parser.add_argument(
         "--shared-memory", action="store_true", help="compare with shared memory, not with tritonclient"
     )
@@ -66,11 +66,11 @@ async def _time_coroutines(options: argparse.Namespace, definition: Workload) ->
 
 def _check(response: Any, definition: Workload) -> None:
     if not np.array_equal(response, definition.sample()):
-        raise SystemExit("the model answers with something else than its input")
+        raise SystemExit("the model responds with something other than its input")
 
 
 def _seconds_per_call(call: Callable[[], Any], count: int) -> float:
-    """The median over a block."""
+    """Return the median over a block."""
     for _ in range(max(1, count // 10)):
         call()
     times = []
@@ -82,7 +82,7 @@ def _seconds_per_call(call: Callable[[], Any], count: int) -> float:
 
 
 async def _seconds_per_coroutine(call: Callable[[], Awaitable[Any]], count: int) -> float:
-    """The median over a block."""
+    """Return the median over a block."""
     for _ in range(max(1, count // 10)):
         await call()
     times = []

@@ -1,7 +1,7 @@
-"""What the servers of all contenders share: how they are told what to serve, and what they report.
+"""What the servers of all contenders share: their arguments, and what they report.
 
-A server prints JSON lines on stdout: how many seconds getting ready took, and stopping. It serves until its standard
-input closes, which also ends it when whoever started it dies.
+A server prints JSON lines on stdout: how many seconds it took to become ready, and to stop. It serves until its
+standard input closes, which also stops it when its parent dies.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FOLDER = Path(__file__).parent
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """Take the arguments that every server is given."""
+    """Parse the arguments that every server is given."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--http-port", type=int, required=True)
     made.add_argument("--grpc-port", type=int, required=True)
@@ -33,7 +33,7 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def workload_parser(description: str | None) -> argparse.ArgumentParser:
-    """Take the arguments of a server of a workload."""
+    """Parse the arguments of a server of a workload."""
     made = parser(description)
     made.add_argument("--workload", choices=NAMES, required=True)
     made.add_argument("--models", type=int, default=1, help="how many; the first has the workload's name")
@@ -42,12 +42,12 @@ def workload_parser(description: str | None) -> argparse.ArgumentParser:
 
 
 def model_names(workload: str, count: int) -> list[str]:
-    """Name the models that a server has."""
+    """Return the names of the models that a server has."""
     return [workload, *(f"{workload}_{number}" for number in range(1, count))]
 
 
 def ready_paths(models: Sequence[str]) -> list[str]:
-    """Name what a KServe server answers when its models are ready."""
+    """Return the paths to which a KServe server responds when its models are ready."""
     return [f"/v2/models/{model}/ready" for model in models]
 
 
@@ -55,9 +55,9 @@ def serve(port: int, ready: Sequence[str], start: Callable[[], tuple[int, Callab
     """Start a server, report, wait, and stop it.
 
     Args:
-        port: where it answers HTTP.
+        port: its port for HTTP.
         ready: paths that respond when it is ready.
-        start: starts it, and returns its process's number and what stops it.
+        start: starts it, and returns its process's id and a function that stops it.
     """
     stream = _report_stream()
     started = time.perf_counter()
@@ -81,11 +81,11 @@ def serve_command(
     """Serve with a command, which runs in the folder of this file.
 
     Args:
-        port: where it answers HTTP.
+        port: its port for HTTP.
         ready: paths that respond when it is ready.
         command: the command.
-        more_variables: environment variables besides those of this process.
-        end_signal: what ends it.
+        more_variables: environment variables in addition to those of this process.
+        end_signal: the signal that stops it.
     """
 
     def start() -> tuple[int, Callable[[], object]]:
@@ -101,7 +101,7 @@ def serve_command(
 
 
 def _report_stream() -> TextIO:
-    """Keep stdout for the report: whatever a server prints goes to stderr, from its own process too."""
+    """Reserve stdout for the report: whatever a server prints goes to stderr, from child processes too."""
     stream = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return stream
@@ -112,7 +112,7 @@ def _report(stream: TextIO, event: str, started: float, pid: int) -> None:
 
 
 def _wait_until_ready(port: int, path: str) -> None:
-    """Ask the server itself, so that ready means the same whatever a library waits for."""
+    """Send requests to the server itself, so that ready means the same whatever a library waits for."""
     while True:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
         try:

@@ -1,4 +1,4 @@
-"""Serve a workload with BentoML: adaptive batches, tensors as base64 in JSON, for it takes no raw bytes in batches."""
+"""Serve a workload with BentoML: adaptive batches, tensors as base64 in JSON, because its batches take no raw bytes."""
 
 from __future__ import annotations
 

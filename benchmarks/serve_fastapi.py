@@ -14,7 +14,7 @@ from workloads import STREAM, WORKLOADS
 
 
 def make_app(name: str) -> FastAPI:
-    """Make the application; one route answers a workload, one tells that it is ready."""
+    """Make the application; one route serves a workload, one shows that it is ready."""
     app = FastAPI()
 
     @app.get("/ready")

@@ -1,4 +1,4 @@
-"""Serve what a curve of `growth.py` counts: so many models, instances, processes, or models that call one another."""
+"""Serve what a curve of `growth.py` counts: models, instances, processes, or models that call one another."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _make_work() -> Callable[..., Any]:
 
 
 def _caller(following: str) -> Callable[..., Any]:
-    """Make a function that leaves the work to another model."""
+    """Make a function that calls another model."""
 
     @batch
     @triton_context

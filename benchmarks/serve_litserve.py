@@ -1,4 +1,4 @@
-"""Serve a workload with LitServe: batches as Triton's. Its requests are JSON, so tensors travel as base64 in it."""
+"""Serve a workload with LitServe: batches as Triton's. Its requests are JSON, so tensors are base64 in it."""
 
 import base64
 import os
@@ -13,7 +13,7 @@ from serve import serve_command, workload_parser
 from workloads import MAX_BATCH_SIZE, STREAM, WORKLOADS, Workload
 
 # LitServe starts processes of its own, which import this file again. It also reads the annotations of the methods, so
-# they are not put off.
+# they are not postponed.
 _VARIABLE = "PYTRITON_BENCHMARK_WORKLOAD"
 
 
@@ -42,7 +42,7 @@ class Model(litserve.LitAPI):
         return np.stack(inputs)
 
     def unbatch(self, output: Any) -> list[Any]:
-        """Take outputs apart."""
+        """Split a batch of outputs."""
         return list(output)
 
     def encode_response(self, output: Any) -> Any:

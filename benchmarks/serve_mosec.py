@@ -33,7 +33,7 @@ class Model(Worker):
         return np.frombuffer(data, np.float32).reshape(self.workload.shape)
 
     def serialize(self, data: Any) -> bytes:
-        """Make a response's body of an output."""
+        """Make a response's body from an output."""
         if self.workload.datatype == "BYTES":
             return json.dumps([text.decode() for text in data]).encode()
         return bytes(data.tobytes())

@@ -45,7 +45,7 @@ def serve_triton(
 
 
 def _unrestricted() -> dict[str, Any]:
-    """Open the statistics endpoint, which perf_analyzer reads, where it is kept behind an access token."""
+    """Open the statistics endpoint, which perf_analyzer reads, if it requires an access token."""
     security_config = getattr(pytriton.triton, "TritonSecurityConfig", None)
     return {} if security_config is None else {"security_config": security_config(restricted_endpoints=[])}
 

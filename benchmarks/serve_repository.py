@@ -19,7 +19,7 @@ def main() -> None:
     arguments.add_argument("--server", required=True, help="how to start it; {repository} stands for the repository")
     arguments.add_argument("--backend-directory", help="where the server finds its backends")
     arguments.add_argument("--backend", default="python")
-    arguments.add_argument("--bls", action="store_true", help="add a model that asks the workload's by BLS")
+    arguments.add_argument("--bls", action="store_true", help="add a model that calls the workload's by BLS")
     options = arguments.parse_args()
     models = model_names(options.workload, options.models)
 

@@ -14,7 +14,7 @@ _BINARY = {"content-type": "application/octet-stream"}
 
 
 def make_app(name: str) -> Robyn:
-    """Make the application; one route answers a workload, one tells that it is ready."""
+    """Make the application; one route serves a workload, one shows that it is ready."""
     app = Robyn(__file__)
     workload = WORKLOADS[name]
     function = workload.function()

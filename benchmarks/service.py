@@ -1,4 +1,4 @@
-"""A contender's server as a subprocess: started, timed, stopped, and certain to be gone afterwards."""
+"""A contender's server as a subprocess: started, timed, and reliably stopped."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Service:
     """A running server.
 
     Attributes:
-        http_port: where it answers HTTP, on 127.0.0.1.
-        grpc_port: where it answers gRPC.
-        log: file with whatever it prints.
-        pid: of the server's process, or of the user's where that has the server for a child.
+        http_port: its port for HTTP, on 127.0.0.1.
+        grpc_port: its port for gRPC.
+        log: file with its output.
+        pid: of the server's process, or of the user's process if the server is its child.
         ready_s: seconds from the start until the server reported every model ready.
         stop_s: seconds that stopping it took; known once ``stop`` has returned.
     """
@@ -58,7 +58,7 @@ class Service:
         self.pid = int(report["pid"])
 
     def stop(self) -> None:
-        """Stop the server in good order.
+        """Stop the server gracefully.
 
         Raises:
             ServiceError: if it does not report that, or its process does not end, within a minute.
@@ -76,7 +76,7 @@ class Service:
     def settle(self) -> None:
         """Wait until its processes take little processor time.
 
-        Some do long after the server is ready, and some go on with requests that nobody waits for any longer.
+        Some are busy long after the server is ready, and some continue with requests that nobody waits for any longer.
         """
         deadline = time.monotonic() + _SETTLE_TIMEOUT_S
         used_s = self.cpu_s()
@@ -87,18 +87,18 @@ class Service:
                 return
 
     def pause(self) -> None:
-        """Stop its processes: some servers take processor time when nobody asks them."""
+        """Pause its processes: some servers take processor time when idle."""
         for pid in self._pids():
             _signal(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Have them go on."""
+        """Let them continue."""
         for pid in self._pids():
             _signal(pid, signal.SIGCONT)
 
     @contextlib.contextmanager
     def awake(self) -> Iterator[None]:
-        """Have them go on in a ``with`` block, and stop again."""
+        """Let them continue in a ``with`` block, and pause them again."""
         self.resume()
         try:
             yield
@@ -106,11 +106,11 @@ class Service:
             self.pause()
 
     def cpu_s(self) -> float:
-        """Count the seconds of a processor that the server's processes have taken so far."""
+        """Return the seconds of processor time that the server's processes have taken so far."""
         return self._cpu_s(self._pids())
 
     def own_cpu_s(self) -> float:
-        """Count those of the process `pid` alone."""
+        """Return those of the process `pid` alone."""
         return self._cpu_s({self.pid})
 
     def _cpu_s(self, pids: set[int]) -> float:
@@ -122,7 +122,7 @@ class Service:
         return ticks / os.sysconf("SC_CLK_TCK")
 
     def context_switches(self) -> int:
-        """Count how often the threads of the server's processes, as many as there are now, have been switched from."""
+        """Count the context switches of all current threads of the server's processes."""
         count = 0
         for pid in self._pids():
             for status in Path(f"/proc/{pid}/task").glob("*/status"):
@@ -146,13 +146,13 @@ class Service:
             report: dict[str, Any] = json.loads(line)
             if report["event"] == event:
                 return report
-        reason = "its process ended" if readable else f"{timeout_s:.0f} s passed"
+        reason = "its process exited" if readable else f"{timeout_s:.0f} s passed"
         tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
         raise ServiceError(f"{reason} before the server was {event!r}; the end of its log, {self.log}:\n{tail}")
 
 
 def memory_mb(pids: set[int]) -> float:
-    """Add up the memory of processes, shared pages in proportion, in MB (10**6 bytes); those that ended have none."""
+    """Add up the memory of processes, shared pages in proportion, in MB (10**6 bytes); exited ones have none."""
     kib = 0
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -165,17 +165,17 @@ def memory_mb(pids: set[int]) -> float:
 def running(
     script: str, arguments: Sequence[str], python: Path, environment: Mapping[str, str], log: Path
 ) -> Iterator[Service]:
-    """Have a script serve for the length of a ``with`` block.
+    """Have a script serve during a ``with`` block.
 
     Args:
-        script: name of a file beside this one, which reports and ends as `serve.py` tells.
-        arguments: what it is given besides its ports.
+        script: name of a file beside this one, which reports and exits as `serve.py` describes.
+        arguments: its arguments besides the ports.
         python: interpreter of the contender's virtual environment.
         environment: environment variables of the server's process.
-        log: file that takes whatever the server prints.
+        log: file for the server's output.
 
     Yields:
-        The service, ready to answer; stopped at the end of the block unless the block did that itself.
+        The service, which is ready; it is stopped at the end of the block unless the block did that itself.
 
     Raises:
         ServiceError: if it does not start, or does not stop.
@@ -212,7 +212,7 @@ def running(
 
 @contextlib.contextmanager
 def no_orphans() -> Iterator[None]:
-    """End whatever servers leave behind, at the end of the ``with`` block that they run in."""
+    """Kill whatever processes servers leave behind, at the end of a ``with`` block."""
     _adopt_orphans()
     try:
         yield
@@ -226,7 +226,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Let the process clean up after itself, and kill it where that takes too long."""
+    """Let the process clean up after itself, and kill it if that takes too long."""
     assert process.stdin is not None
     process.stdin.close()
     try:
@@ -245,7 +245,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def _adopt_orphans() -> None:
-    """Make this process the parent of descendants whose own parent dies, so that none slips away.
+    """Make this process the parent of descendants whose own parent dies, so that none escapes.
 
     A process group is not enough: a server may be started in a session of its own.
     """
@@ -268,7 +268,7 @@ def _descendants(root: int) -> set[int]:
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
-            # The command, in parentheses, may hold spaces; the parent is the second field after it.
+            # The command, in parentheses, may contain spaces; the parent is the second field after it.
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
     found: set[int] = set()
     generation = {root}

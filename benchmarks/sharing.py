@@ -1,7 +1,7 @@
-"""How the kernel shares out the processors between servers and load: thread by thread, or a part for each session.
+"""Controls how the kernel shares processors between servers and load: by thread, or equally by session.
 
 In a container it does the former. Elsewhere the latter is common (`man 7 sched`, "The autogroup feature"), and the
-figures then depend on who has a session of its own.
+figures then depend on which processes have sessions of their own.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 
 def is_by_session() -> bool:
-    """Say whether each session has a part of its own."""
+    """Return whether each session has a share of its own."""
     return _read(_BY_SESSION).strip() == "1" and not _has_shares(_group())
 
 
 @contextlib.contextmanager
 def by_thread() -> Iterator[None]:
-    """Have all threads of this process and its children treated alike in the ``with`` block, as in a container.
+    """Let all threads of this process and its children share equally in the ``with`` block, as in a container.
 
-    That takes a control group of their own, which root can make. Where it cannot be had, all stays as it is.
+    That takes a control group of their own, which root can make. Otherwise, nothing changes.
     """
     group = _group()
     own = group / f"pytriton-benchmark-{os.getpid()}"
@@ -43,12 +43,12 @@ def _enter(group: Path) -> None:
 
 
 def _remove(group: Path) -> None:
-    with contextlib.suppress(OSError):  # some process may have stayed
+    with contextlib.suppress(OSError):  # a process may have remained
         group.rmdir()
 
 
 def _group() -> Path:
-    """Find this process's control group, of those that may share out processors."""
+    """Find this process's control group, among those that control shares of processors."""
     unified = _GROUPS
     for line in _read(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
@@ -60,7 +60,7 @@ def _group() -> Path:
 
 
 def _has_shares(group: Path) -> bool:
-    """Say whether a control group has shares of its own; a container's is called like the machine's, which has none."""
+    """Return whether a control group has its own shares; a container's is named as the machine's, which has none."""
     if (group / "tasks").exists():  # of version 1
         return not (group / "release_agent").exists()
     return (group / "cgroup.type").exists() and "cpu" in _read(group / "cgroup.controllers").split()

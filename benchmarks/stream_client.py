@@ -1,7 +1,7 @@
-"""Streams over gRPC and counts what comes; prints what it found as JSON.
+"""Receives streams over gRPC and counts the responses; prints the results as JSON.
 
-It speaks just enough HTTP/2 to open gRPC streams, and takes messages apart only as far as it must, so that it needs far
-less of a processor than the servers that it measures: `client_cpu` says how much. It runs with any Python.
+It speaks just enough HTTP/2 to open gRPC streams, and decodes messages only as far as it must, so that it needs far
+less processor time than the servers that it measures: `client_cpu` says how much. It runs with any Python.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _TIMEOUT_S = 60.0
 
 
 class StreamError(RuntimeError):
-    """The server ended a stream, or answered with an error or with something unexpected."""
+    """The server ended a stream, or responded with an error or with something unexpected."""
 
 
 class Connection:
     """A connection with one gRPC stream, which any number of requests may share.
 
     Args:
-        port: Where the server answers gRPC, on 127.0.0.1.
+        port: The server's port for gRPC, on 127.0.0.1.
         model: The model's name.
     """
 
@@ -70,7 +70,7 @@ class Connection:
         )
 
     def send(self, *counts: int) -> None:
-        """Ask for streams of so many responses each; a request's id is its place among the arguments."""
+        """Request streams, each of a number of responses; a request's id is its position in the arguments."""
         frames = []
         for number, count in enumerate(counts):
             message = _request(self._model, str(number), count)
@@ -78,7 +78,7 @@ class Connection:
         self.socket.sendall(b"".join(frames))
 
     def receive(self) -> list[bytes]:
-        """Wait for something to come, and return the responses that it completes.
+        """Wait for data, and return the responses that it completes.
 
         Raises:
             StreamError: The server has ended the stream.
@@ -126,12 +126,12 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _literal(name: str, value: str) -> bytes:
-    """A header as HPACK has it without any of its tables."""
+    """Encode a header by HPACK, without any of its tables."""
     return b"".join([b"\0", bytes([len(name)]), name.encode(), bytes([len(value)]), value.encode()])
 
 
 def _field(number: int, value: bytes) -> bytes:
-    """A field of Protocol Buffers that holds bytes."""
+    """Encode a field of Protocol Buffers that contains bytes."""
     return bytes([number << 3 | 2]) + _varint(len(value)) + value
 
 
@@ -144,7 +144,7 @@ def _varint(value: int) -> bytes:
 
 
 def _request(model: str, request_id: str, count: int) -> bytes:
-    """An `inference.ModelInferRequest` for a stream of ``count`` responses."""
+    """Encode an `inference.ModelInferRequest` for a stream of ``count`` responses."""
     shape = b"\x01\x04"
     tensor = _field(1, b"x") + _field(2, b"FP32") + _field(3, shape)
     empty_final = _field(1, b"triton_enable_empty_final_response") + _field(2, b"\x08\x01")
@@ -160,7 +160,7 @@ def _request(model: str, request_id: str, count: int) -> bytes:
 
 
 def _fields(message: bytes) -> dict[int, bytes]:
-    """The fields of a message that hold bytes, the last of each number."""
+    """Return the fields of a message that contain bytes, the last of each number."""
     found = {}
     position = 0
     while position < len(message):
@@ -189,10 +189,10 @@ def _check(message: bytes) -> None:
 
 
 def _listen(connections: list[Connection], received_at: Callable[[Connection, list[bytes]], bool]) -> None:
-    """Hand over what comes, until told that this was all.
+    """Pass on what arrives, until the end is signalled.
 
     Raises:
-        StreamError: Nothing came for a minute.
+        StreamError: Nothing arrived for a minute.
     """
     with selectors.DefaultSelector() as selector:
         for connection in connections:
@@ -200,14 +200,14 @@ def _listen(connections: list[Connection], received_at: Callable[[Connection, li
         while True:
             ready = selector.select(_TIMEOUT_S)
             if not ready:
-                raise StreamError(f"no stream had anything to say for {_TIMEOUT_S:.0f} s")
+                raise StreamError(f"no response arrived on any stream for {_TIMEOUT_S:.0f} s")
             for key, _ in ready:
                 if not received_at(key.data, key.data.receive()):
                     return
 
 
 def throughput(connections: list[Connection], streams: int, responses: int, seconds: float) -> dict[str, float]:
-    """Keep a number of streams going; count the responses that come within some seconds, after a warm-up."""
+    """Keep a number of streams running; count the responses that arrive within some seconds, after a warm-up."""
     for index, connection in enumerate(connections):
         connection.send(*[responses] * len(range(index, streams, len(connections))))
     start = time.perf_counter() + _WARM_UP_S
@@ -236,7 +236,7 @@ def throughput(connections: list[Connection], streams: int, responses: int, seco
 
 
 def first_response(connections: list[Connection], samples: int) -> dict[str, float]:
-    """Ask for one stream at a time, after a pause; measure the time from the request to its first response."""
+    """Request one stream at a time, after a pause; measure the time from the request to its first response."""
     connection = connections[0]
     latencies = []
     for _ in range(samples):
@@ -280,7 +280,7 @@ def burst(connections: list[Connection], streams: int, responses: int) -> dict[s
 
 
 def _when_all_had_begun(parts: list[tuple[float, list[bytes]]]) -> float:
-    """Tell when the last stream of a connection got its first response."""
+    """Return when the last stream of a connection got its first response."""
     begun: dict[bytes, float] = {}
     for when, messages in parts:
         for message in filter(_has_data, messages):
@@ -297,11 +297,11 @@ def _check_order(messages: list[bytes], responses: int) -> None:
         if _has_data(message):
             values.setdefault(request_id, []).append(struct.unpack_from("<f", message, len(message) - _SIZE)[0])
     if any(each != list(range(responses)) for each in values.values()):
-        raise StreamError("a stream's responses were not all there, or not in order")
+        raise StreamError("a stream's responses were incomplete, or not in order")
 
 
 def main() -> int:
-    """Measure once, print what was found."""
+    """Measure once, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("measure", choices=["throughput", "first", "burst"])
     parser.add_argument("--port", type=int, required=True, help="of gRPC, on 127.0.0.1")

@@ -26,7 +26,7 @@ _BURST_RESPONSES = 50
 
 
 Round = dict[str, float]
-"""What one round found for one column, by the key of the measure."""
+"""The results of one round for one column, by the key of the measure."""
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def _measure_round(lane: Lane, index: int, options: argparse.Namespace) -> Round
 
 
 def _measure(*arguments: str) -> Round:
-    """Run the client once, with the same interpreter whatever it measures."""
+    """Run the client once, with the same interpreter for all servers."""
     command = [sys.executable, str(_CLIENT), *arguments]
     try:
         finished = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S)
@@ -173,7 +173,7 @@ def _table(lanes: list[Lane], measures: list[Measure], results: dict[str, list[R
 
 
 def _ratio(measure: Measure, ours: list[float], peer: list[float]) -> float:
-    """Say how many times better the median of ours is."""
+    """Return how many times better our median is."""
     better, worse = (ours, peer) if measure.more_is_better else (peer, ours)
     return statistics.median(better) / statistics.median(worse)
 

@@ -1,6 +1,6 @@
 """Measure what tracing costs: requests per second without it and at several rates, side by side.
 
-Writes a Markdown table to stdout. The receiver of the spans takes them and drops them. See README.md beside this file.
+Writes a Markdown table to stdout. The receiver of the spans drops them. See README.md beside this file.
 """
 
 from __future__ import annotations

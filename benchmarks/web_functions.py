@@ -1,4 +1,4 @@
-"""What `gateway.py` has each contender serve, and the requests. Needs NumPy alone."""
+"""The functions that the contenders of `gateway.py` serve, and the requests. Needs only NumPy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENTS = "text/event-stream"
 
 
 def path(name: str) -> str:
-    """Returns where each contender serves a function."""
+    """Returns the path at which each contender serves a function."""
     return f"/v1/models/{name}"
 
 
@@ -51,7 +51,7 @@ def to_npy(array: Any) -> bytes:
 
 
 def from_base64(text: str) -> Any:
-    """Decodes an image that came as JSON."""
+    """Decodes an image from JSON."""
     return np.frombuffer(base64.b64decode(text), np.float32).reshape(IMAGE_SHAPE)
 
 

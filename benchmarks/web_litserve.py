@@ -9,7 +9,7 @@ from serve import parser, serve_command
 from web_functions import IMAGE, STREAM, TINY, double, event_of, from_base64, path, to_base64, tokens
 from workloads import MAX_BATCH_SIZE
 
-# LitServe reads the annotations of the methods, so they are not put off.
+# LitServe reads the annotations of the methods, so they are not postponed.
 
 
 class Tiny(litserve.LitAPI):

@@ -1,6 +1,6 @@
 """Time what the worker adds to an inference callable: decoding a batch, handing it over, sending outputs back.
 
-Writes a Markdown table to stdout. It needs no server: batches are laid down in shared memory as the backend does it.
+Writes a Markdown table to stdout. It needs no server: batches are written to shared memory as the backend does.
 See README.md beside this file.
 """
 
@@ -37,7 +37,7 @@ _SECONDS = 0.02
 
 
 class Rig:
-    """A worker, and a batch for it that lies in shared memory.
+    """A worker, and a batch for it in shared memory.
 
     Args:
         infer_func: what the worker calls.
@@ -107,7 +107,7 @@ def _measure(rig: Rig, rounds: int) -> str:
 
 
 def per_batch_us(rig: Rig, rounds: int) -> list[float]:
-    """Measure how many microseconds a batch takes, after a warm-up; as many times as there are rounds."""
+    """Measure how many microseconds a batch takes, after a warm-up; once for each round."""
     started = time.perf_counter()
     count = 0
     while time.perf_counter() - started < _SECONDS:

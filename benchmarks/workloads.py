@@ -1,6 +1,6 @@
-"""What is asked of every contender: a model's signature, what it computes, and the bytes of a request.
+"""The models that every contender serves: signature, computation, and the bytes of a request.
 
-Servers of all contenders import this module, so it needs NumPy alone (and onnxruntime for the network).
+Servers of all contenders import this module, so it needs only NumPy (and onnxruntime for the network).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NETWORK_VARIABLE = "PYTRITON_BENCHMARK_NETWORK"
 """Environment variable with the path of the network's ONNX file."""
 
 STREAM = "stream"
-"""The workload that is no `Workload`: a number is asked for, and so many responses come, which count."""
+"""The workload that is no `Workload`: a request has a number, and gets as many responses, which count."""
 
 STREAM_LENGTH = 32
 """Responses to each request of a stream."""
@@ -53,7 +53,7 @@ class Workload:
         return np.bytes_ if self.datatype == "BYTES" else np.float32
 
     def function(self) -> Callable[[Any], Any]:
-        """Make what the model computes: an array with the batch in front to another such array."""
+        """Make the model's function, from an array with the batch in front to another such array."""
         return _network() if self.name == "network" else _identity
 
     def sample(self) -> Any:
@@ -119,7 +119,7 @@ WORKLOADS = {
 }
 
 NAMES = (*WORKLOADS, STREAM)
-"""Of all that a server may be asked to serve."""
+"""Names of everything that a server can serve."""
 
 
 def stream_request() -> bytes:

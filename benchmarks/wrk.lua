@@ -1,5 +1,5 @@
--- Sends one request again and again, and writes what came of it as JSON. Arguments: the file with the body, its type,
--- the size of the KServe header in it (0: it is no KServe request), and how many events an answer has (0: not counted,
+-- Sends one request repeatedly, and writes the results as JSON. Arguments: the file with the body, its type,
+-- the size of the KServe header in it (0: it is not a KServe request), and how many events a response has (0: not counted,
 -- which would cost time).
 local threads = {}
 wrong = 0

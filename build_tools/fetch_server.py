@@ -27,7 +27,7 @@ SHA256 = "21f063ff93bb426d0c06b7a55e7eb9efcfe62c0dddd9a908e9877e18710128df"
 GLIBC = (2, 35)
 VERSION = "2.51.0"  # of the server in the wheel
 
-# Where the parts of the wheel that the server needs go; everything else in it stays behind.
+# Where the parts of the wheel that the server needs go; everything else in it is left out.
 _LAYOUT = {
     "pytriton/tritonserver/bin/": "bin/",
     "pytriton/tritonserver/caches/": "caches/",
@@ -74,7 +74,7 @@ def find_wheel(fallback: Path) -> Path:
         wheel = Path(named).expanduser()
         if not wheel.is_file():
             raise FetchError(
-                f"PYTRITON_SERVER_WHEEL names {named}, which is not a file: it has to be a copy of {WHEEL}."
+                f"PYTRITON_SERVER_WHEEL names {named}, which is not a file: it must be a copy of {WHEEL}."
             )
         _check_hash(wheel, named)
         return wheel
@@ -90,7 +90,7 @@ def find_wheel(fallback: Path) -> Path:
 
 
 def extract(wheel: Path, folder: Path) -> None:
-    """Take the server out of its wheel.
+    """Extract the server from its wheel.
 
     Args:
         wheel: the wheel, its hash already checked.

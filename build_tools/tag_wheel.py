@@ -16,7 +16,7 @@ EXPECTED = "manylinux_2_35_x86_64"
 
 
 def platform_of(report: str) -> str:
-    """Read the platform tag out of the report of ``auditwheel show``.
+    """Read the platform tag from the report of ``auditwheel show``.
 
     Raises:
         ValueError: The report names none.

@@ -12,6 +12,6 @@ if(allocator_result EQUAL 0 AND EXISTS ${allocator})
   install(FILES ${allocator} DESTINATION pytriton/tritonserver/bin RENAME libmimalloc.so)
 else()
   message(WARNING
-    "The server is bundled without an allocator of its own, and answers small requests a tenth more slowly: "
+    "The server is bundled without an allocator of its own, and serves small requests a tenth more slowly: "
     "`pip install cmeel-mimalloc==3.4.3` and build again.")
 endif()

@@ -16,7 +16,7 @@ endif()
 if(CMAKE_CXX_COMPILER)
   set(compiler_names ${CMAKE_CXX_COMPILER})
 elseif(NOT "$ENV{CXX}" STREQUAL "")
-  separate_arguments(compiler_names UNIX_COMMAND "$ENV{CXX}") # CXX may hold options too
+  separate_arguments(compiler_names UNIX_COMMAND "$ENV{CXX}") # CXX may contain options too
   list(GET compiler_names 0 compiler_names)
 else()
   set(compiler_names c++ g++ clang++ icpx CC)

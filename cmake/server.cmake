@@ -1,4 +1,4 @@
-# Lays the bundled server under the build folder and installs it with the package.
+# Puts the bundled server into the build folder and installs it with the package.
 
 find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
 set(server_dir ${CMAKE_CURRENT_BINARY_DIR}/tritonserver)

@@ -1,5 +1,5 @@
-// Answers each request with its inputs, in the thread that Triton calls: no model in Triton can be faster. The output
-// of an input is named as the input is, but for its first letter, which is "y".
+// Responds to each request with its inputs, in the thread that Triton calls: no model in Triton can be faster. An output
+// has the name of its input, but with "y" as the first letter.
 #include <chrono>
 #include <cstring>
 #include <memory>

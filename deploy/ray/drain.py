@@ -1,6 +1,6 @@
-"""Has Ray Serve move this node's replicas elsewhere, and waits until they are gone: what a pod does before it stops.
+"""Makes Ray Serve move this node's replicas elsewhere, and waits until they are gone, before a pod stops.
 
-Run as ``python drain.py SECONDS``, the time that there is.
+Run as ``python drain.py SECONDS``, with the time limit.
 """
 
 import logging
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import ray
 
-REPLICA = b"ray::ServeReplica"  # what the process of a replica of Ray Serve is called
+REPLICA = b"ray::ServeReplica"  # the name of the process of a replica of Ray Serve
 
 
 def main(seconds):
@@ -33,7 +33,7 @@ def has_replicas():
 def command_line(process):
     try:
         return (process / "cmdline").read_bytes()
-    except OSError:  # it has ended
+    except OSError:  # it has exited
         return b""
 
 

@@ -1,6 +1,6 @@
 """The gateway as an application of Ray Serve: one on each node that has the resource ``gateway``.
 
-Ray Serve supervises it, and is not in the path of a request: the gateway listens itself, at a port of the node.
+Ray Serve supervises it, but is not in the path of a request: the gateway itself listens at a port of the node.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ class PoolGateway:
 
     def check_health(self):
         if not self._server.is_alive():
-            raise RuntimeError("The gateway has ended; see its log.")
+            raise RuntimeError("The gateway has stopped; see its log.")
 
     def __del__(self):
         with contextlib.suppress(AttributeError):  # it was not constructed
@@ -40,7 +40,7 @@ def app(arguments):
         PoolGateway,
         name="gateway",
         ray_actor_options={"num_cpus": 0, "resources": {"gateway": 1}},
-        max_surge_percent=0,  # the port is free when the old one is gone
+        max_surge_percent=0,  # the port is free only when the old one is gone
         graceful_shutdown_timeout_s=settings.get("drain_secs", 0) + EXIT_TIMEOUT_S + 10,
         health_check_period_s=2,
     )

@@ -1,4 +1,4 @@
-"""What Prometheus asks for the replicas' metrics, as an application of Ray Serve, on the head node."""
+"""Tells Prometheus where the replicas' metrics are: an application of Ray Serve, on the head node."""
 
 import contextlib
 
@@ -16,7 +16,7 @@ class Discovery:
 
     def check_health(self):
         if not self._server.is_alive():
-            raise RuntimeError("The targets are not served any more.")
+            raise RuntimeError("The targets are no longer served.")
 
     def __del__(self):
         with contextlib.suppress(AttributeError):  # it was not constructed
@@ -29,6 +29,6 @@ def app(arguments):
         Discovery,
         name="targets",
         ray_actor_options={"num_cpus": 0, "resources": {"node:__internal_head__": 0.001}},
-        max_surge_percent=0,  # the port is free when the old one is gone
+        max_surge_percent=0,  # the port is free only when the old one is gone
     )
     return deployment.bind(arguments["host"], arguments["port"])

@@ -43,7 +43,7 @@ def main() -> None:
             response = infer(protocol, f"127.0.0.1:{port}", a, b)
             print(f"{protocol.__name__}: add = {response['add'].tolist()}, sub = {response['sub'].tolist()}")
         if arguments.serve:
-            print("\nTry it from another terminal; Ctrl-C ends the server:\n")
+            print("\nTry it from another terminal; Ctrl-C stops the server:\n")
             print(curl(config.http_port), flush=True)
             triton.serve()
         else:

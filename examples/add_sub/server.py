@@ -15,7 +15,7 @@ from pytriton.triton import Triton
 MODEL_NAME = "AddSub"
 
 
-# Triton gathers the requests of many clients into one batch; the function sees that batch as one array per input.
+# Triton combines the requests of many clients into one batch; the function sees that batch as one array per input.
 @batch
 def add_sub(a: NDArray[np.float32], b: NDArray[np.float32]) -> dict[str, NDArray[Any]]:
     return {"add": a + b, "sub": a - b}
@@ -34,7 +34,7 @@ def bind(triton: Triton) -> None:
             Tensor(name="add", dtype=np.float32, shape=(-1,)),
             Tensor(name="sub", dtype=np.float32, shape=(-1,)),
         ],
-        # A request waits at most 0.1 ms for others to form a batch.
+        # A request waits at most 0.1 ms for others to join its batch.
         config=ModelConfig(max_batch_size=128, batcher=DynamicBatcher(max_queue_delay_microseconds=100)),
     )
 

@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--url", default="localhost:8000", help="the server's URL")
     arguments = parser.parse_args()
 
-    images, labels = (array[1::2] for array in (load_digits().images, load_digits().target))  # not what it learned from
+    images, labels = (array[1::2] for array in (load_digits().images, load_digits().target))  # not the training data
     with ModelClient(arguments.url, "Digits") as client, ThreadPoolExecutor(16) as pool:
         print(show(images[0]))
         print(f"is a {client.infer_sample(images[0].ravel())['label'].item()}.")

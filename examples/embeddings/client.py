@@ -1,4 +1,4 @@
-"""Finds the sentence that means most nearly the same: ``python examples/embeddings/client.py "Is it vegan?"``."""
+"""Finds the sentence with the closest meaning: ``python examples/embeddings/client.py "Is it vegan?"``."""
 
 import argparse
 import time
@@ -23,7 +23,7 @@ QUESTIONS = ["Can I get a refund?", "How long does shipping abroad take?", "Wher
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Find the sentence that means most nearly the same.")
+    parser = argparse.ArgumentParser(description="Find the sentence with the closest meaning.")
     parser.add_argument("questions", nargs="*", default=QUESTIONS, help="what to look for")
     parser.add_argument("--url", default="localhost:8000", help="the server's URL")
     arguments = parser.parse_args()

@@ -10,7 +10,7 @@ from pytriton.gateway import GatewayConfig, OpenAIEmbeddings
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor
 from pytriton.triton import Triton
 
-# The package has the model with it, and finds all of it only if its own folder is named.
+# The package includes the model, but finds all of it only if its own folder is named.
 model = wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent, disable_download=True)
 
 

@@ -1,4 +1,4 @@
-"""Asks the model of ``server.py`` what kind of files these are: ``python examples/file_types/client.py README.md``."""
+"""Asks the model of ``server.py`` for the types of files: ``python examples/file_types/client.py README.md``."""
 
 import argparse
 import time
@@ -11,7 +11,7 @@ EXAMPLES = Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Ask the model of server.py what kind of files these are.")
+    parser = argparse.ArgumentParser(description="Ask the model of server.py for the types of files.")
     parser.add_argument("files", nargs="*", type=Path, help="the files (default: one of each kind in the examples)")
     parser.add_argument("--url", default="localhost:8000", help="the server's URL")
     arguments = parser.parse_args()

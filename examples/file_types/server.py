@@ -1,4 +1,4 @@
-"""Tells what kind of file some bytes are, until Ctrl-C: ``python examples/file_types/server.py``."""
+"""Detects file types from their bytes, until Ctrl-C: ``python examples/file_types/server.py``."""
 
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ class FileType(NamedTuple):
 magika = Magika()
 
 
-# The type hints say what the model takes and returns.
+# The type hints declare what the model takes and returns.
 def file_type(content: bytes) -> FileType:
     found = magika.identify_bytes(content)
     return FileType(found.output.label, found.score)

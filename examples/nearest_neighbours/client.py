@@ -51,7 +51,7 @@ def main() -> None:
     arguments = parser.parse_args()
 
     digits = load_digits()
-    images, labels = digits.data[1::2].astype(np.float32), digits.target[1::2]  # not what the server knows
+    images, labels = digits.data[1::2].astype(np.float32), digits.target[1::2]  # not those that the server knows
     with ModelClient(arguments.url, "Digits") as client:
         start = time.perf_counter()
         found = client.infer_batch(images)["label"].ravel()

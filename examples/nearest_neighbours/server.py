@@ -1,4 +1,4 @@
-"""Finds the known pictures that are nearest to others, on a GPU if there is one, until Ctrl-C.
+"""Classifies pictures by the nearest known ones, on a GPU if there is one, until Ctrl-C.
 
 python examples/nearest_neighbours/server.py
 """
@@ -29,7 +29,7 @@ def vote(image: Any) -> dict[str, Any]:
     return {"label": labels[nearest].mode(dim=1).values, "distance": distances[:, 0]}
 
 
-# Clients of this machine may register memory of the GPU without a token.
+# Clients on this machine may register memory of the GPU without a token.
 config = TritonConfig(http_address="127.0.0.1", grpc_address="127.0.0.1")
 security = TritonSecurityConfig(restricted_endpoints=["model-repository", "logging", "trace", "statistics"])
 with Triton(config=config, security_config=security) as triton:

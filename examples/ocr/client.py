@@ -10,7 +10,7 @@ RECEIPT = Path(__file__).with_name("receipt.png")
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Have the model of server.py read pictures.")
-    parser.add_argument("pictures", nargs="*", type=Path, default=[RECEIPT], help="files that hold text")
+    parser.add_argument("pictures", nargs="*", type=Path, default=[RECEIPT], help="files with text")
     parser.add_argument("--url", default="localhost:8000", help="the server's URL")
     parser.add_argument("--draw", type=Path, help="file to save the last picture in, with boxes around the texts")
     arguments = parser.parse_args()
@@ -21,7 +21,7 @@ def main() -> None:
             for text, score in zip(found["texts"], found["scores"], strict=True):
                 print(f"{score:7.1%}  {text.decode()}")
     if arguments.draw:
-        from PIL import Image, ImageDraw  # which comes with rapidocr, and reading needs nothing of it
+        from PIL import Image, ImageDraw  # which comes with rapidocr; only drawing needs it
 
         image = Image.open(picture).convert("RGB")
         for box in found["boxes"]:

@@ -16,7 +16,7 @@ RECEIPT = Path(__file__).with_name("receipt.png").read_bytes()
 
 
 def pictures_per_second(url: str, model: str, count: int) -> float:
-    """Has a model read as many pictures, four at a time."""
+    """Sends a number of pictures to a model, four at a time."""
     with ModelClient(url, model, inference_timeout_s=300) as client, ThreadPoolExecutor(4) as pool:
         start = time.perf_counter()
         list(pool.map(lambda _: client.infer_sample(image=RECEIPT), range(count)))
@@ -44,7 +44,7 @@ def main() -> None:
         url = f"localhost:{triton.config.http_port}"
         rounds = [
             {name: pictures_per_second(url, name.replace(" ", "_"), arguments.requests) for name in models}
-            for _ in range(1 + arguments.rounds)  # the first is to warm up
+            for _ in range(1 + arguments.rounds)  # the first round is a warm-up
         ][1:]
     for name in models:
         speed = statistics.median(each[name] for each in rounds)

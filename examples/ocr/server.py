@@ -18,7 +18,7 @@ class Reader:
         # A core for each process.
         self.ocr = RapidOCR(params={"Global.log_level": "error", "EngineConfig.onnxruntime.intra_op_num_threads": 1})
 
-    # The type hints say what the model takes and returns.
+    # The type hints declare what the model takes and returns.
     def __call__(self, image: bytes) -> Found:
         found = self.ocr(image)
         return Found(found.txts or [], found.scores or [], [] if found.boxes is None else found.boxes.tolist())

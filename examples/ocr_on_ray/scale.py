@@ -1,6 +1,6 @@
 """Reads the text in pictures on as many replicas as the load needs: ``python scale.py``.
 
-The load rises and falls; a line a second shows what is served, and by how many replicas.
+The load rises and falls; one line per second shows how much is served, and by how many replicas.
 """
 
 import argparse
@@ -41,7 +41,7 @@ def build(triton: Triton) -> None:
 
 
 class Load:
-    """Clients that read the same picture again and again; as many of them as wanted are active.
+    """Clients that send the same picture repeatedly; any number of them can be active.
 
     Attributes:
         clients: How many are active.
@@ -85,7 +85,7 @@ class Second(NamedTuple):
 
 
 def run(pool: Pool, load: Load, phases: list[tuple[int, float, float]]) -> Iterator[Second]:
-    """Changes the load, and yields once a second what was served in the last five."""
+    """Changes the load, and yields once per second what was served in the last five."""
     start = time.monotonic()
     served = collections.deque([(start, 0)], maxlen=6)
     for load.clients, load.pause_s, seconds in phases:
@@ -117,7 +117,7 @@ def draw(seconds: list[Second], path: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--address", help="the Ray cluster; by default, one on this machine is started")
+    parser.add_argument("--address", help="the Ray cluster; by default, one is started on this machine")
     parser.add_argument("--replicas", type=int, default=2, help="the greatest number of replicas")
     parser.add_argument("--seconds", type=float, default=40, help="of each of three phases")
     parser.add_argument("--plot", metavar="FILE", help="draw a picture at the end, with matplotlib")

@@ -15,7 +15,7 @@ MODEL_NAME = "Primes"
 
 
 def count_primes(client: ModelClient, limit: int) -> tuple[int, int]:
-    """Returns the number of primes up to a limit, and the process that has counted them."""
+    """Returns the number of primes up to a limit, and the process that counted them."""
     result = client.infer_sample(np.array([limit]))
     return result["count"].item(), result["process"].item()
 
@@ -24,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Send requests to the model of server.py from many threads.")
     parser.add_argument("--grpc-url", default="127.0.0.1:8001", help="host and port of the server's gRPC endpoint")
     parser.add_argument("--requests", type=int, default=200, help="how many requests to send")
-    parser.add_argument("--limit", type=int, default=20_000, help="up to where to count")
+    parser.add_argument("--limit", type=int, default=20_000, help="the limit up to which to count")
     arguments = parser.parse_args()
 
     with ModelClient(f"grpc://{arguments.grpc_url}", MODEL_NAME) as client:

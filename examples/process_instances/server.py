@@ -37,14 +37,14 @@ def make() -> Any:
 
 
 def bind(triton: Triton, processes: int) -> None:
-    # Without processes, as many threads of this one, to compare.
+    # Without processes, the same number of threads in this one, for comparison.
     instances = [ProcessInstance(make)] * processes if processes else [make()] * (os.cpu_count() or 1)
     triton.bind(
         model_name=MODEL_NAME,
         infer_func=instances,
         inputs=[Tensor(name="limit", dtype=np.int64, shape=(1,))],
         outputs=[Tensor(name="count", dtype=np.int64, shape=(1,)), Tensor(name="process", dtype=np.int64, shape=(1,))],
-        # In pure Python, a batch takes as long as its requests one by one.
+        # In pure Python, a batch takes as long as its requests one after the other.
         config=ModelConfig(max_batch_size=1),
     )
 
@@ -52,7 +52,7 @@ def bind(triton: Triton, processes: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Serve a function in pure Python on several cores.")
     parser.add_argument(
-        "--processes", type=int, default=os.cpu_count(), help="how many; 0 for threads of this process (default: cores)"
+        "--processes", type=int, default=os.cpu_count(), help="how many; 0 for threads in this process (default: cores)"
     )
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

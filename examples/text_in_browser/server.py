@@ -18,12 +18,12 @@ from pytriton.model_config import ModelConfig, Tensor
 from pytriton.triton import Triton
 
 PAGE = Path(__file__).with_name("page.html")
-PAUSE_S = 0.03  # after each word: a large model takes as long to find the next one
+PAUSE_S = 0.03  # after each word: a large model takes as long for the next one
 
 words = Words(corpus())
 
 
-# An async generator runs in an event loop, many requests at a time. When a browser leaves, it is closed.
+# An async generator runs in an event loop, many requests at a time. When a browser disconnects, it is closed.
 @fill_optionals(length=np.array([100], np.int32))
 @sample
 async def write(prompt: np.ndarray, length: np.ndarray) -> AsyncIterator[dict[str, np.ndarray]]:
@@ -50,7 +50,7 @@ def main() -> None:
         config=ModelConfig(batching=False, decoupled=True),
     )
     gateway = Gateway(triton)
-    # The page is at /, and all else is the gateway's.
+    # The page is at /; everything else belongs to the gateway.
     app = Starlette(routes=[Route("/", page), Mount("/", gateway)], lifespan=gateway.lifespan)
     uvicorn.run(app, port=port)
 

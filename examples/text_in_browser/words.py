@@ -1,4 +1,4 @@
-"""A small language model: which word comes next, by how often it did in a text."""
+"""A small language model: it chooses the next word by how often it comes next in a text."""
 
 import random
 import re
@@ -10,13 +10,13 @@ CONTEXT = 2  # words that the next one depends on
 
 
 def corpus() -> str:
-    """Returns the paragraphs of Python's own help that are sentences, neither tables nor code."""
+    """Returns the paragraphs of Python's own help that are sentences, not tables or code."""
     paragraphs = [" ".join(each.split()) for each in re.split(r"\n\s*\n", "\n\n".join(topics.values()))]
     return "\n".join(each for each in dict.fromkeys(paragraphs) if each[:1].isupper() and each.endswith("."))
 
 
 class Words:
-    """Knows which words follow which in a text.
+    """Counts which words follow others in a text.
 
     Args:
         text: What it learns from, a paragraph in each line.
@@ -32,7 +32,7 @@ class Words:
                         self._next[tuple(words[position - length : position])].append(word)
 
     def following(self, prompt: str, length: int) -> Iterator[str]:
-        """Yields words that go on from a prompt, each with a space before it.
+        """Yields words that continue a prompt, each with a space before it.
 
         Args:
             prompt: The start of the text.
@@ -40,7 +40,7 @@ class Words:
         """
         context = tuple(prompt.split()[-CONTEXT:])
         for _ in range(length):
-            while context not in self._next:  # as far back as it knows
+            while context not in self._next:  # the longest context that it knows
                 context = context[1:]
             word = random.choice(self._next[context])
             yield f" {word}"

@@ -21,7 +21,7 @@ class _Text:
     def __init__(self, prompt: str, temperature: float, length: int) -> None:
         self.prompt = prompt
         self.temperature = temperature
-        self.missing = length  # characters that are not written yet
+        self.missing = length  # characters that are still to be written
         self.error: Exception | None = None
         self._unread = ""
         self._news = asyncio.Event()
@@ -101,10 +101,10 @@ class Engine:
                 for text in wanted.difference(rows):
                     batch.add(text.prompt, text.temperature)
                     rows.append(text)
-                # A step is shorter than the way to another thread and back.
+                # A step takes less time than a switch to another thread and back.
                 for text, character in zip(rows, batch.step(), strict=True):
                     text.write(character)
-                await asyncio.sleep(0)  # those who read have their turn
+                await asyncio.sleep(0)  # let the readers run
         except Exception as error:
             for text in self._texts:
                 text.fail(error)

@@ -1,6 +1,6 @@
 """A small language model that writes text character by character.
 
-It learns from the English text in Python's own help, which takes half a minute on one core, and keeps what it has
+It learns from the English text in Python's own help, which takes half a minute on one core, and stores what it has
 learned in a folder. ``python examples/text_streaming/model.py`` trains it again and shows what it writes.
 """
 
@@ -20,17 +20,17 @@ from torch import Tensor, nn
 
 WIDTH = 192
 STEPS = 1200
-ROWS = 32  # pieces of text that it learns from at a step
+ROWS = 32  # pieces of text per training step
 LENGTH = 24  # characters of each
 LEARNING_RATE = 8e-3
-LONGEST_PROMPT = 256  # characters at the end of a prompt that are read; it would remember no more
+LONGEST_PROMPT = 256  # characters at the end of a prompt that are read; it would not remember more
 
 # The matrices are so small that several threads would wait for each other more than they compute.
 torch.set_num_threads(1)
 
 
 class Network(nn.Module):
-    """Says how likely each character is to come next.
+    """Predicts how likely each character is to come next.
 
     Args:
         alphabet: The characters that it knows.
@@ -52,7 +52,7 @@ class Network(nn.Module):
             state: What is remembered of each text so far, of shape (1, texts, WIDTH); None at the start.
 
         Returns:
-            Logits of what comes behind each character, of shape (texts, length, size of the alphabet), and the state.
+            Logits of what follows each character, of shape (texts, length, size of the alphabet), and the state.
         """
         read, state = self.recurrent(self.embedding(characters), state)
         return self.output(read), state
@@ -63,7 +63,7 @@ class Network(nn.Module):
 
 
 class Batch:
-    """Texts that are written side by side, one character of each at a step; a row for each text."""
+    """Texts that are written together, one character of each per step; a row for each text."""
 
     def __init__(self, network: Network) -> None:
         self._network = network
@@ -76,11 +76,11 @@ class Batch:
 
     @torch.inference_mode()
     def add(self, prompt: str, temperature: float) -> None:
-        """Adds a row below the others, for a text that goes on from the prompt.
+        """Adds a row below the others, for a text that continues the prompt.
 
         Args:
             prompt: The start of the text, which is read at once.
-            temperature: How much is left to chance; at 0, always the likeliest character is next.
+            temperature: The randomness; at 0, the next character is always the likeliest one.
         """
         characters = self._network.encode("\n" + prompt[-LONGEST_PROMPT:])
         state = torch.zeros((1, 1, WIDTH))
@@ -108,7 +108,7 @@ class Batch:
 
 
 def corpus() -> str:
-    """The paragraphs in the help of Python that are sentences, neither tables nor code; one in a line."""
+    """The paragraphs in the help of Python that are sentences, not tables or code; one per line."""
     plain = "\n\n".join(topics.values()).translate(str.maketrans("‘’“”–—", "''\"\"--"))
     paragraphs = [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", plain)]
     sentences = [each for each in paragraphs if each.isascii() and each[:1].isupper() and each.endswith(".")]
@@ -116,7 +116,7 @@ def corpus() -> str:
 
 
 def train(steps: int = STEPS) -> Network:
-    """Teaches a new network to write; tells how it gets on."""
+    """Trains a new network; prints its progress."""
     text = corpus()
     torch.manual_seed(0)
     network = Network("".join(sorted(set(text))))
@@ -141,15 +141,15 @@ def train(steps: int = STEPS) -> Network:
 
 
 def cache_folder() -> Path:
-    """Where the network is kept unless you say otherwise."""
+    """The folder where the network is stored by default."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pytriton" / "text_streaming"
 
 
 def save(network: Network, folder: Path) -> Path:
-    """Keeps a network in a folder; returns the file."""
+    """Stores a network in a folder; returns the file."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"gru-{WIDTH}.pt"
-    # Whoever loads it meanwhile finds a whole file, the old one or the new one.
+    # Whoever loads it meanwhile finds a complete file, the old one or the new one.
     with tempfile.NamedTemporaryFile(dir=folder, delete=False) as new:
         torch.save({"alphabet": network.alphabet, "weights": network.state_dict()}, new)
     Path(new.name).replace(file)
@@ -157,7 +157,7 @@ def save(network: Network, folder: Path) -> Path:
 
 
 def load(folder: Path | None = None) -> Network:
-    """The network that is kept in a folder; trains it first where there is none."""
+    """The network that is stored in a folder; trains it first if there is none."""
     folder = folder or cache_folder()
     file = folder / f"gru-{WIDTH}.pt"
     if not file.exists():
@@ -169,12 +169,12 @@ def load(folder: Path | None = None) -> Network:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train the model, keep it, and show what it writes.")
-    parser.add_argument("--cache", type=Path, default=cache_folder(), help="folder to keep it in")
+    parser = argparse.ArgumentParser(description="Train the model, store it, and show what it writes.")
+    parser.add_argument("--cache", type=Path, default=cache_folder(), help="folder to store it in")
     parser.add_argument("--steps", type=int, default=STEPS, help="how long to train it")
     arguments = parser.parse_args()
 
-    print(f"Kept in {save(train(arguments.steps), arguments.cache)}. It writes:\n")
+    print(f"Stored in {save(train(arguments.steps), arguments.cache)}. It writes:\n")
     batch = Batch(load(arguments.cache))
     batch.add("The ", temperature=0.5)
     print("The " + "".join(character for _ in range(500) for character in batch.step()))

@@ -48,7 +48,7 @@ def bind(triton: Triton, engine: Engine) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Serve a model that streams the text it writes.")
-    parser.add_argument("--cache", type=Path, default=cache_folder(), help="folder that keeps what it has learned")
+    parser.add_argument("--cache", type=Path, default=cache_folder(), help="folder with the trained model")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     engine = Engine(load(parser.parse_args().cache))
     with Triton() as triton:

@@ -48,7 +48,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             environment.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
         for name in ("HTTP", "GRPC", "METRICS"):
             environment.setenv(f"{ENVIRONMENT_PREFIX}{name}_PORT", "0")
-        kept = re.search(r"^Kept in (.*)\. It writes:$", run(EXAMPLE / "model.py", "--steps", "20"), re.MULTILINE)
+        kept = re.search(r"^Stored in (.*)\. It writes:$", run(EXAMPLE / "model.py", "--steps", "20"), re.MULTILINE)
         assert kept is not None
         yield Path(kept[1]).parent
 

@@ -1,4 +1,4 @@
-"""Asks the models that ask: ``python examples/python_backend/bls/client.py``."""
+"""Sends requests to the models that call another one: ``python examples/python_backend/bls/client.py``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FORMULAS = {"pipeline": "({a} + {b}) + ({a} - {b})", "pipeline_async": "({a} + {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Ask models that ask another one.")
+    parser = argparse.ArgumentParser(description="Send requests to models that call another one.")
     parser.add_argument("--url", default="127.0.0.1:8000", help="host and port of the server's HTTP endpoint")
     arguments = parser.parse_args()
     a, b = 1.0, 10.0

@@ -1,4 +1,4 @@
-"""Asks both models: ``python examples/python_backend/custom_environment/client.py``."""
+"""Sends a request to both models: ``python examples/python_backend/custom_environment/client.py``."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import tritonclient.http
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Ask models that have an environment of their own.")
+    parser = argparse.ArgumentParser(description="Send requests to models that have an environment of their own.")
     parser.add_argument("--url", default="127.0.0.1:8000", help="host and port of the server's HTTP endpoint")
-    parser.add_argument("--digits", type=int, default=30, help="how many digits of pi to ask for")
+    parser.add_argument("--digits", type=int, default=30, help="how many digits of pi to compute")
     arguments = parser.parse_args()
     digits = tritonclient.http.InferInput("DIGITS", [1], "INT32")
     digits.set_data_from_numpy(np.array([arguments.digits], np.int32))

@@ -1,4 +1,4 @@
-"""Asks both models at the same time: ``python examples/python_backend/decoupled/client.py``."""
+"""Sends requests to both models at the same time: ``python examples/python_backend/decoupled/client.py``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUESTIONS = {"repeat": [1, 2, 3], "countdown": [3]}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Ask two decoupled models at the same time.")
+    parser = argparse.ArgumentParser(description="Send requests to two decoupled models at the same time.")
     parser.add_argument("--url", default="127.0.0.1:8001", help="host and port of the server's gRPC endpoint")
     arguments = parser.parse_args()
     replies: queue.SimpleQueue[tuple[Any, Any]] = queue.SimpleQueue()

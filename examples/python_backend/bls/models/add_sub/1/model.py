@@ -19,7 +19,7 @@ class TritonPythonModel:
         ]
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
-        """Answers each request."""
+        """Responds to each request."""
         responses = []
         for request in requests:
             a = pb_utils.get_input_tensor_by_name(request, "INPUT0").as_numpy()
@@ -36,5 +36,5 @@ class TritonPythonModel:
         return responses
 
     def finalize(self) -> None:
-        """Runs when the model is unloaded, and when the server ends."""
+        """Runs when the model is unloaded, and when the server stops."""
         pb_utils.Logger.log_info("add_sub is done")

@@ -1,4 +1,4 @@
-"""Asks ``add_sub`` twice, the second time with what came first: (a + b) + (a - b)."""
+"""Calls ``add_sub`` twice, the second time with the first results: (a + b) + (a - b)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ class TritonPythonModel:
     """A model that waits for others."""
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
-        """Answers each request."""
+        """Responds to each request."""
         return [self.response(request) for request in requests]
 
     def response(self, request: pb_utils.InferenceRequest) -> pb_utils.InferenceResponse:
-        """Asks, and asks again."""
+        """Calls ``add_sub``, and calls it again with the results."""
         first = self.send_request(["OUTPUT0", "OUTPUT1"], request.inputs())
         if first.has_error():
             return first
@@ -27,6 +27,6 @@ class TritonPythonModel:
 
     @staticmethod
     def send_request(outputs: list[str], inputs: list[pb_utils.Tensor]) -> pb_utils.InferenceResponse:
-        """Has ``add_sub`` infer, and waits."""
+        """Calls ``add_sub``, and waits."""
         request = pb_utils.InferenceRequest(model_name="add_sub", requested_output_names=outputs, inputs=inputs)
         return request.exec()

@@ -1,4 +1,4 @@
-"""Computes digits of pi with mpmath, and says what it runs on."""
+"""Computes digits of pi with mpmath, and returns the versions that it runs on."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ class TritonPythonModel:
     """Serves pi."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Gathers the versions."""
+        """Collects the versions."""
         versions = [f"Python {platform.python_version()}", f"NumPy {np.__version__}", f"mpmath {mpmath.__version__}"]
         self.versions = pb_utils.Tensor("VERSIONS", np.array(versions, np.object_))
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
-        """Answers each request with as many digits as it asks for."""
+        """Responds to each request with as many digits as it asks for."""
         responses = []
         for request in requests:
             digits = pb_utils.get_input_tensor_by_name(request, "DIGITS").as_numpy().item()

@@ -14,7 +14,7 @@ class TritonPythonModel:
     """A decoupled model whose coroutines send."""
 
     async def execute(self, requests: list[pb_utils.InferenceRequest]) -> None:
-        """Serves the requests side by side; other calls go on meanwhile."""
+        """Serves the requests concurrently, also with those of other calls."""
         await asyncio.gather(*(self.count_down(request) for request in requests))
 
     async def count_down(self, request: pb_utils.InferenceRequest) -> None:

@@ -1,4 +1,4 @@
-"""Sends each number that it is given back, one after the other."""
+"""Sends back each number that it is given, one after the other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TritonPythonModel:
     """A decoupled model whose threads send."""
 
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> None:
-        """Starts a thread for each request, and returns at once."""
+        """Starts a thread for each request, and returns immediately."""
         for request in requests:
             threading.Thread(target=self.repeat, args=(request,)).start()
 

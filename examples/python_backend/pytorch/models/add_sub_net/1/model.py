@@ -25,7 +25,7 @@ class TritonPythonModel:
 
     @torch.inference_mode()
     def execute(self, requests: list[pb_utils.InferenceRequest]) -> list[pb_utils.InferenceResponse]:
-        """Answers each request."""
+        """Responds to each request."""
         responses = []
         for request in requests:
             a, b = (
