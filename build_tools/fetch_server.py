@@ -73,9 +73,7 @@ def find_wheel(fallback: Path) -> Path:
     if named := os.environ.get("PYTRITON_SERVER_WHEEL"):
         wheel = Path(named).expanduser()
         if not wheel.is_file():
-            raise FetchError(
-                f"PYTRITON_SERVER_WHEEL names {named}, which is not a file: it must be a copy of {WHEEL}."
-            )
+            raise FetchError(f"PYTRITON_SERVER_WHEEL names {named}, which is not a file: it must be a copy of {WHEEL}.")
         _check_hash(wheel, named)
         return wheel
 
