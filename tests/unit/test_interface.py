@@ -137,7 +137,7 @@ def test_interface(module, line):
     CHECKS[kind](module, declaration)
 
 
-def test_the_whole_interface_is_looked_at():
+def test_the_whole_interface_is_checked():
     assert {module for module, _ in LINES} == {
         "pytriton.client",
         "pytriton.client.auth",

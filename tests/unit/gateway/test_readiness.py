@@ -24,7 +24,7 @@ async def asked(gateway: Gateway) -> int:
     return status
 
 
-def test_the_server_is_asked_once_for_all_who_ask_at_the_same_time(monkeypatch: Any) -> None:
+def test_concurrent_checks_share_one_request_to_the_server(monkeypatch: Any) -> None:
     gateway = Gateway("localhost:1")
     questions = []
 
@@ -44,7 +44,7 @@ def test_the_server_is_asked_once_for_all_who_ask_at_the_same_time(monkeypatch: 
     asyncio.run(main())
 
 
-def test_a_server_is_asked_also_while_all_other_threads_are_busy() -> None:
+def test_a_server_is_checked_even_while_all_other_threads_are_busy() -> None:
     released = threading.Event()
     triton: Any = SimpleNamespace(report=None, is_ready=lambda: True)
 

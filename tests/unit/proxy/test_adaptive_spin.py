@@ -85,7 +85,7 @@ def test_a_thread_spins_for_an_event_that_comes_soon(spin):
     assert post.polled == 4
 
 
-def test_a_thread_sleeps_after_it_has_spun_in_vain(spin, clock):
+def test_a_thread_sleeps_after_unsuccessful_spinning(spin, clock):
     busy(spin)
     post = Post()
     post.comes_after = float("inf")
@@ -126,14 +126,14 @@ def awake_in_vain(spin, times):
     return numbers
 
 
-def test_spinning_pauses_after_it_was_in_vain_and_longer_each_time(spin):
+def test_spinning_pauses_longer_after_each_unsuccessful_attempt(spin):
     busy(spin)
 
     # Awake once, 8 times asleep, awake once, 16 times asleep.
     assert awake_in_vain(spin, 40) == [0, 9, 26]
 
 
-def test_spinning_pauses_for_less_once_it_has_paid(spin):
+def test_spinning_pauses_less_once_it_has_paid_off(spin):
     busy(spin)
     assert awake_in_vain(spin, 9 + 17) == [0, 9]  # the next rest would be of 32
 
@@ -167,7 +167,7 @@ def wait_beside(spin, other, linger=None):
     return ways.pop()
 
 
-def test_one_thread_of_a_process_spins_with_the_interpreter_at_a_time(spin):
+def test_one_thread_of_a_process_spins_with_the_interpreter_lock_at_a_time(spin):
     assert wait_beside(spin, AdaptiveSpin(for_reply=True)) == "asleep"
 
 

@@ -153,7 +153,7 @@ class TestCancellation:
         assert sorted(calls) == ["failing", "first", "late"]
         assert "in a callback" in caplog.text
 
-    def test_a_batch_that_waits_for_a_thread_is_not_begun(self, serve):
+    def test_a_cancelled_batch_that_waits_for_a_thread_is_not_started(self, serve):
         begun, gate = [], threading.Event()
 
         def infer(requests):
@@ -173,7 +173,7 @@ class TestCancellation:
         assert instance.stream(second) == []
         assert begun == [1]
 
-    def test_a_stream_that_goes_on_when_it_is_cancelled_is_closed(self, serve):
+    def test_a_stream_that_ignores_its_cancellation_is_closed(self, serve):
         closed, begun = threading.Event(), threading.Event()
 
         async def infer(requests):
@@ -195,7 +195,7 @@ class TestCancellation:
         assert closed.wait(SOON_S)
         assert instance.stream(sequence) == [[[1]]]
 
-    def test_cleaning_up_may_take_a_while(self, serve):
+    def test_a_cleanup_may_take_a_while(self, serve):
         begun, cleaned = threading.Event(), []
 
         async def infer(requests):
@@ -256,7 +256,7 @@ class TestEnd:
         with pytest.raises(EOFError):
             next_notification(instance.channel)
 
-    def test_an_instance_that_leaves_ends_all_and_leaves_nothing(self, endless):
+    def test_a_disconnected_instance_ends_its_batches_and_leaves_nothing(self, endless):
         ended, worker, instance, _ = endless
         files = psutil.Process().num_fds()
         loop = worker._loop.get()
@@ -274,7 +274,7 @@ class TestEnd:
             thread.join(TIMEOUT_S)
         assert threads() == []
 
-    def test_closing_does_not_wait_for_ever(self, serve):
+    def test_closing_times_out(self, serve):
         gate, begun = threading.Event(), threading.Event()
 
         def infer(requests):
@@ -292,7 +292,7 @@ class TestEnd:
             next_notification(instance.channel)
         gate.set()
 
-    def test_a_closed_worker_takes_no_more_instances(self, serve):
+    def test_a_closed_worker_accepts_no_more_instances(self, serve):
         worker, instance = serve(Ended().coroutine)
         worker.close(TIMEOUT_S)
         ours, theirs = channels()
@@ -303,7 +303,7 @@ class TestEnd:
             ours.receive()
         ours.close()
 
-    def test_a_batch_that_comes_with_the_end_is_not_begun(self, direct):
+    def test_a_batch_that_arrives_with_the_disconnection_is_not_started(self, direct):
         begun, gate, blocked = [], threading.Event(), threading.Event()
 
         async def infer(requests):
@@ -376,7 +376,7 @@ class TestEnd:
         assert instance.stream(next_one)[-1].message == "model 'm': PyTritonUnrecoverableError: gone"
         assert next_one > sequence
 
-    def test_a_worker_knows_since_when_it_has_been_idle(self, serve):
+    def test_a_worker_reports_since_when_it_is_idle(self, serve):
         gate = threading.Event()
 
         def infer(requests):

@@ -69,7 +69,7 @@ class TestWorker:
             assert 0 < result.compute_start_ns <= result.compute_end_ns
 
     @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt("no"), GeneratorExit()])
-    def test_whatever_is_raised_is_answered_and_the_next_batch_too(self, serve, error):
+    def test_after_any_exception_the_next_batch_is_served(self, serve, error):
         calls = []
 
         def once(requests):
@@ -96,7 +96,7 @@ class TestWorker:
         instance.response([1])
         assert told[0] is error
 
-    def test_inputs_are_released_once_the_batch_is_answered(self, serve):
+    def test_inputs_are_released_once_the_result_is_sent(self, serve):
         _, instance = serve(double)
         for _ in range(3):
             instance.infer({"x": X})
@@ -130,7 +130,7 @@ class TestWorker:
 
         assert max(most) == 1
 
-    def test_an_instance_that_leaves_ends_its_thread(self, serve):
+    def test_the_thread_of_a_disconnected_instance_ends(self, serve):
         worker, instance = serve(double)
         (thread,) = [each for each in threading.enumerate() if each.name == "pytriton-worker-m"]
 
@@ -159,7 +159,7 @@ class TestWorker:
         worker.close(TIMEOUT_S)
         assert ended.is_set()
 
-    def test_a_closed_worker_takes_no_more_instances(self, wire):
+    def test_a_closed_worker_accepts_no_more_instances(self, wire):
         connection = wire()
         worker = Worker(double, connection.signature)
         worker.close(0)
@@ -174,7 +174,7 @@ class TestWorker:
         ours.close()
 
     @pytest.mark.parametrize("gpu_memory", [-1, 64, 1 << 62], ids=["before", "nothing", "behind"])
-    def test_gpu_memory_that_cannot_be_opened_is_not_used(self, wire, gpu_memory, monkeypatch):
+    def test_unavailable_gpu_memory_is_not_used(self, wire, gpu_memory, monkeypatch):
         monkeypatch.setattr(device_arena, "_refusal", None)  # which is for the whole process
         connection = wire()
         worker = Worker(double, connection.signature)
@@ -192,7 +192,7 @@ class TestWorker:
         assert not thread.is_alive()
 
     @pytest.mark.parametrize("doorbell", [-1, 1 << 62], ids=["before", "behind"])
-    def test_an_instance_whose_doorbell_is_not_in_its_arena_is_disconnected(self, wire, doorbell):
+    def test_an_instance_with_an_invalid_doorbell_is_disconnected(self, wire, doorbell):
         connection = wire()
         worker = Worker(double, connection.signature)
         ours, theirs = channels()
@@ -207,7 +207,7 @@ class TestWorker:
         ours.close()
 
     @pytest.mark.parametrize("doorbell", [-1, 1 << 62], ids=["before", "behind"])
-    def test_an_instance_of_a_coroutine_whose_doorbell_is_not_in_its_arena_is_disconnected(self, wire, doorbell):
+    def test_an_instance_of_a_coroutine_with_an_invalid_doorbell_is_disconnected(self, wire, doorbell):
         async def infer(requests):
             return []
 

@@ -25,7 +25,7 @@ def test_comments_name_exactly_the_workarounds_of_the_table():
     assert set(re.findall(r"Workaround for Triton \(([\w-]+)\)", TEXT)) == {each.key for each in Workaround}
 
 
-def test_no_comment_names_a_version_instead():
+def test_comments_name_workarounds_rather_than_versions():
     assert not re.findall(r"Workaround for Triton \d.*", TEXT)
 
 
