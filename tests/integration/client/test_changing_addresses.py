@@ -116,7 +116,7 @@ def test_a_request_waits_while_there_is_no_address(kind, addresses, name):
 
 
 @every_kind
-def test_no_address_is_an_error_after_a_while(kind, addresses, name):
+def test_a_lack_of_addresses_is_an_error_after_a_while(kind, addresses, name):
     def send_in_vain(client):
         message = r"Addresses\(\).* no address at present"
         with pytest.raises(PyTritonClientInferenceServerError, match=message) as caught:
@@ -145,7 +145,7 @@ def test_waiting_for_servers_and_models_without_an_address(kind, addresses, name
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_function_that_does_not_do_what_it_should(kind, protocol, addresses, name):
+def test_invalid_results_and_errors_of_the_function_are_reported(kind, protocol, addresses, name):
     with open_client(kind, addresses, name) as client:
         addresses.urls = "localhost:8000"
         with pytest.raises(PyTritonClientValueError, match="returned 'localhost:8000'"):
@@ -162,14 +162,14 @@ def test_a_function_that_does_not_do_what_it_should(kind, protocol, addresses, n
 
 @pytest.mark.parametrize("kind", ["decoupled", "asyncio-decoupled"])
 @pytest.mark.parametrize("protocol", ["http"])
-def test_streams_want_addresses_of_grpc(kind, addresses, name):
+def test_streams_require_grpc_addresses(kind, addresses, name):
     addresses.show(0)
     with open_client(kind, addresses, name) as client, pytest.raises(PyTritonClientValueError, match="use grpc://"):
         client.infer_sample([1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_request_in_flight_at_a_server_that_goes_is_answered(kind, protocol, tritons, name):
+def test_a_request_in_flight_at_a_removed_server_is_completed(kind, protocol, tritons, name):
     entered, gate = held_model(tritons[0], name)
     addresses = Addresses(tritons, protocol)
     addresses.show(0)
@@ -195,7 +195,7 @@ def count(x):
         yield {"y": np.full_like(x, number)}
 
 
-def test_a_stream_from_a_server_that_goes_comes_to_its_end(tritons, name):
+def test_a_stream_from_a_removed_server_is_completed(tritons, name):
     for triton in tritons:
         bind_floats(triton, name, count, config=COUNTING)
     addresses = Addresses(tritons, "grpc")
@@ -214,7 +214,7 @@ def test_a_stream_from_a_server_that_goes_comes_to_its_end(tritons, name):
         wait_until(lambda: server.transport._closed)
 
 
-def test_an_asyncio_stream_from_a_server_that_goes_comes_to_its_end(tritons, name):
+def test_an_asyncio_stream_from_a_removed_server_is_completed(tritons, name):
     for triton in tritons:
         bind_floats(triton, name, count, config=COUNTING)
     addresses = Addresses(tritons, "grpc")
@@ -255,7 +255,7 @@ def regions_at(triton):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_shared_memory_at_a_server_that_goes_is_let_go(kind, protocol, tritons, addresses, name):
+def test_shared_memory_of_a_removed_server_is_released(kind, protocol, tritons, addresses, name):
     addresses.show(0)
     with open_client(kind, addresses, name, shared_memory=True) as client:
         kept = client.infer_sample(LARGE)["y"]
@@ -267,7 +267,7 @@ def test_shared_memory_at_a_server_that_goes_is_let_go(kind, protocol, tritons, 
     assert not regions_at(tritons[1])
 
 
-def test_shared_memory_at_a_server_that_hangs_delays_nothing(protocol, name):
+def test_shared_memory_of_a_hanging_server_delays_nothing(protocol, name):
     echo = batch(lambda x: [x])
     with open_triton(restart_limit=0) as hanging, open_triton() as well:
         for triton in (hanging, well):
@@ -333,7 +333,7 @@ def _looking(session):
     return look
 
 
-def test_a_model_is_loaded_and_unloaded_at_all_servers_that_are_there(tritons, protocol, name):
+def test_a_model_is_loaded_and_unloaded_on_all_current_servers(tritons, protocol, name):
     for triton in tritons:
         bind_floats(triton, name, batch(lambda x: [x]))
     addresses = Addresses(tritons, protocol)
@@ -347,7 +347,7 @@ def test_a_model_is_loaded_and_unloaded_at_all_servers_that_are_there(tritons, p
 
 
 @pytest.mark.parametrize("kind", ["blocking"])
-def test_a_client_made_of_another_one_follows_the_same_addresses(addresses, protocol, kind, name):
+def test_a_client_made_from_another_follows_the_same_addresses(addresses, protocol, kind, name):
     addresses.show(0)
     with ModelClient(addresses, name) as client:
         client.infer_sample([1])

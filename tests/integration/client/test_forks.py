@@ -157,30 +157,30 @@ def echo(requests):
 
 
 @pytest.mark.parametrize("memory", ["shared memory", "the socket"])
-def test_parent_and_child_each_get_their_own_answers(triton, name, protocol, memory):
+def test_parent_and_child_each_get_their_own_responses(triton, name, protocol, memory):
     bind_floats(triton, name, echo)
     assert run(BOTH_ASK, triton, protocol, name, memory) == [[0, 0]]
 
 
-def test_a_child_that_ends_leaves_its_parent_the_shared_memory(triton, name, protocol):
+def test_the_exit_of_a_child_keeps_the_shared_memory_of_its_parent(triton, name, protocol):
     bind_floats(triton, name, echo)
     ((status, count, is_same, response),) = run(CHILD_ENDS, triton, protocol, name)
     assert (status, is_same, response) == (0, True, 2)
     assert count >= 3
 
 
-def test_threads_go_on_asking_while_another_one_forks(triton, name, protocol):
+def test_threads_send_requests_while_another_one_forks(triton, name, protocol):
     bind_floats(triton, name, echo)
     assert run(FORKED_WHILE_THREADS_ASK, triton, protocol, name) == [[[0, 0, 0], []]]
 
 
-def test_a_child_follows_addresses_of_its_own(triton, name):
+def test_a_child_follows_its_own_addresses(triton, name):
     bind_floats(triton, name, echo)
     assert run(CHILD_FOLLOWS_ADDRESSES, triton, "grpc", name) == [[2, 1, True]]
 
 
 @every_kind
-def test_a_child_is_told_which_clients_are_its_parents(triton, name, kind, protocol):
+def test_using_a_client_of_the_parent_in_a_child_is_explained(triton, name, kind, protocol):
     bind_floats(triton, name, echo, config=config_for(kind))
     *told, ended = run(CHILD_USES_ITS_PARENTS, triton, protocol, name, CLASSES[kind].__name__)
     assert ended == [0, 1]
@@ -191,7 +191,7 @@ def test_a_child_is_told_which_clients_are_its_parents(triton, name, kind, proto
         assert error.startswith(f"PyTritonClientClosedError: The client of model '{name}' was made in the process that")
 
 
-def test_a_child_makes_a_client_of_its_own(triton, name):
+def test_a_child_can_create_its_own_client(triton, name):
     bind_floats(triton, name, echo)
     script = """
 def ask(url):

@@ -127,7 +127,7 @@ def client_of(kind, peer, **arguments):
 ONE = np.float32([[1]])
 
 
-def test_a_connection_is_used_again(kind):
+def test_connections_are_reused(kind):
     peer = Peer(answering(response_of(ONE)))
     with client_of(kind, peer) as client:
         for _ in range(3):
@@ -144,7 +144,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced(kind):
     assert (len(peer.requests), peer.connections) == (5, 5)
 
 
-def test_the_end_of_the_connection_right_behind_a_large_response(kind, caplog):
+def test_a_connection_that_ends_right_after_a_large_response(kind, caplog):
     array = np.arange(LARGE // 4, dtype=np.float32)[np.newaxis]
     peer = Peer(answering_last(response_of(array)))
     with client_of(kind, peer) as client:
@@ -154,7 +154,7 @@ def test_the_end_of_the_connection_right_behind_a_large_response(kind, caplog):
     assert not caplog.records
 
 
-def test_a_connection_that_the_server_closes_is_not_used_again(kind):
+def test_a_connection_that_the_server_closes_is_not_reused(kind):
     peer = Peer(answering(response_of(ONE, b"HTTP/1.1 200 OK\r\nConnection: close\r\n")))
     with client_of(kind, peer) as client:
         for _ in range(3):
@@ -162,7 +162,7 @@ def test_a_connection_that_the_server_closes_is_not_used_again(kind):
     assert (len(peer.requests), peer.connections) == (3, 3)
 
 
-def test_an_inference_that_may_have_been_executed_is_not_sent_again(kind):
+def test_an_inference_that_may_have_been_executed_is_not_retried(kind):
     peer = Peer(answering(response_of(ONE)), hanging_up)
     with client_of(kind, peer) as client:
         client.infer_sample([1])
@@ -172,7 +172,7 @@ def test_an_inference_that_may_have_been_executed_is_not_sent_again(kind):
     assert len(peer.requests) == 2
 
 
-def test_what_only_reads_is_sent_again(kind):
+def test_read_only_requests_are_retried(kind):
     ready = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     metadata = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
     peer = Peer(ready, metadata, hanging_up, ready, metadata)
@@ -240,7 +240,7 @@ def test_a_compressed_response(kind):
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"500 Internal Server Error"])
-def test_a_compressed_response_that_nobody_requested_takes_no_memory(kind, status):
+def test_an_unrequested_compressed_response_takes_no_memory(kind, status):
     peer = Peer(answering(compressed(bytes(100_000_000), status)))
     with client_of(kind, peer) as client:
         tracemalloc.start()
@@ -400,7 +400,7 @@ def test_programs_with_gevent(triton, name, is_patched):
     assert (done.returncode, done.stdout) == (0, f"{name}\ndone\n"), done.stderr
 
 
-def test_a_program_whose_threads_gevent_has_replaced_is_told_that_it_cannot_serve():
+def test_serving_with_threads_patched_by_gevent_is_refused():
     program = "from gevent import monkey; monkey.patch_all(); from pytriton.triton import Triton; Triton().run()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1

@@ -112,7 +112,7 @@ MANY = [pytest.param(*counts, marks=pytest.mark.slow) for counts in ((3, 40), (1
 
 
 @pytest.mark.parametrize(("count", "replacements"), [(2, 4), *MANY])
-def test_no_request_fails_while_servers_end_and_are_replaced(count, replacements):
+def test_no_request_fails_while_servers_exit_and_are_replaced(count, replacements):
     with Replicas(count) as replicas:
         load = Load(replicas)
         try:

@@ -194,7 +194,7 @@ def test_a_certificate_of_the_client(kind, mutual, certificates):
 
 
 @every_kind
-def test_a_server_that_does_not_answer(kind, protocol, certificates):
+def test_a_server_that_does_not_respond(kind, protocol, certificates):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
     context.set_alpn_protocols(["h2"] if protocol == "grpc" else ["http/1.1"])
@@ -223,7 +223,7 @@ def test_https_without_verification(kind, https_url):
         assert client.infer_sample([1])["y"] == [1]
 
 
-def test_the_command_line_takes_the_authority(secure, certificates, capsys):
+def test_the_command_line_accepts_the_authority(secure, certificates, capsys):
     for words in (["infer", secure, "once", "x=1"], ["models", secure]):
         assert main([*words, "--ca", str(certificates / "ca.pem")]) == 0
         assert main([*words, "--ca", str(certificates / "other.pem"), "--timeout", "1"]) == 1
