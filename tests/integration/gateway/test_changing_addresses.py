@@ -121,7 +121,7 @@ def test_models_and_statistics_follow_the_addresses(tritons, addresses, gateway)
     assert gateway.post("Only2", {"x": [1]}).json() == {"who": 2}
 
 
-def test_a_request_waits_a_moment_for_an_address_and_is_told_to_come_back(addresses, gateway, monkeypatch):
+def test_a_request_without_an_address_waits_briefly_and_gets_retry_after(addresses, gateway, monkeypatch):
     monkeypatch.setattr("pytriton.gateway.remote.DEFAULT_RESTART_TIMEOUT_S", 0.2)
     refused = gateway.post("Who", {"x": [1]})
     assert (refused.status, refused.headers["retry-after"]) == (503, "1")
@@ -137,7 +137,7 @@ def test_streams_follow_the_addresses(addresses, gateway):
         assert [json.loads(line) for line in lines] == [{"who": number}] * 3
 
 
-def test_a_sequence_stays_at_its_server_while_that_is_there(addresses, gateway):
+def test_a_sequence_stays_at_its_server_while_that_is_listed(addresses, gateway):
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
 
     def server_of(sequence):
@@ -185,7 +185,7 @@ def resources():
 
 
 @pytest.mark.parametrize("urls", [["http://localhost:8000"], "localhost:8001", None, ["local host"]])
-def test_addresses_that_cannot_work(addresses, gateway, urls, caplog, monkeypatch):
+def test_invalid_addresses(addresses, gateway, urls, caplog, monkeypatch):
     monkeypatch.setattr("pytriton.gateway.remote.DEFAULT_RESTART_TIMEOUT_S", 0.2)
     addresses.urls = urls
     assert gateway.get("/health/ready").status == 503
@@ -197,7 +197,7 @@ def test_addresses_that_cannot_work(addresses, gateway, urls, caplog, monkeypatc
     assert "Addresses() failed" in caplog.text
 
 
-def test_nothing_is_asked_when_it_is_created():
+def test_creating_it_requests_nothing():
     asked = []
     Gateway(lambda: asked.append(1))
     assert not asked

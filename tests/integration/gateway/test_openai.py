@@ -116,7 +116,7 @@ def test_chat_with_the_asyncio_client(text_gateway):
     assert asyncio.run(main()) == "one two three "
 
 
-def test_fields_go_to_inputs_of_their_names(client):
+def test_fields_are_passed_to_inputs_of_the_same_name(client):
     for name in ("max_tokens", "max_completion_tokens"):
         response = client.chat.completions.create(model="Parrot", messages=HELLO, **{name: 2})
         assert response.choices[0].message.content == "one two "
@@ -143,7 +143,7 @@ def test_several_choices(client):
     assert texts == ["one two three "] * 2
 
 
-def test_a_template_makes_the_prompt(client):
+def test_a_template_renders_the_prompt(client):
     response = client.chat.completions.create(model="shout", messages=HELLO)
     assert response.choices[0].message.content == "ONE TWO THREE"
     assert response.usage is None
@@ -151,7 +151,7 @@ def test_a_template_makes_the_prompt(client):
         client.chat.completions.create(model="shout", messages=[{"role": "user"}])
 
 
-def test_functions_of_the_user_that_are_slow_hold_up_nobody_else(served, text_gateway):
+def test_slow_functions_of_the_user_do_not_delay_other_requests(served, text_gateway):
     entered, released = threading.Event(), threading.Event()
 
     def slow(given):
@@ -258,7 +258,7 @@ def test_keys(served, text_gateway, tmp_path):
             stranger.models.list()
 
 
-def test_requests_count_in_the_figures_of_the_model(served, text_gateway):
+def test_requests_count_in_the_statistics_of_the_model(served, text_gateway):
     with gateway_of(served, openai=DECLARED) as gateway:
         with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client:
             client.completions.create(model="Upper", prompt="a")

@@ -70,7 +70,7 @@ SENT_CHAT = request("/v1/chat/completions", json.dumps(CHAT).encode(), "connecti
 
 
 @pytest.mark.parametrize("sent", [NUMBERS, SENT_EVENTS, SENT_CHAT], ids=["lines", "events", "chat"])
-def test_a_model_is_cancelled_when_too_much_waits_for_a_client_that_takes_nothing(flooding, sent):
+def test_a_model_is_cancelled_if_too_much_waits_for_a_stalled_client(flooding, sent):
     gateways.cancelled.clear()
     settings = {"max_stream_backlog": BACKLOG, "openai": [OpenAIChat("Babble")]}
     with gateway_of(flooding, **settings) as gateway, connected(gateway, sent) as connection:
@@ -91,7 +91,7 @@ def test_a_model_is_cancelled_when_too_much_waits_for_a_client_that_takes_nothin
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
-def test_in_an_application_as_well(flooding, is_elsewhere):
+def test_a_model_is_cancelled_in_a_mounted_application_as_well(flooding, is_elsewhere):
     gateways.cancelled.clear()
     server = [f"127.0.0.1:{flooding.config.grpc_port}"] if is_elsewhere else flooding
     app = Gateway(server, GatewayConfig(max_stream_backlog=BACKLOG))
@@ -110,7 +110,7 @@ def test_a_stream_ends_when_all_memory_for_bodies_is_in_use(flooding):
         assert b"max_stream_backlog" in received(connection)[-1000:]
 
 
-def test_one_step_may_be_larger_than_what_may_wait(flooding):
+def test_one_step_may_be_larger_than_the_limit(flooding):
     with gateway_of(flooding, max_stream_backlog=1000) as gateway:
         [line] = gateway.post("Double", {"x": [1] * 10_000}, accept="application/x-ndjson").body.splitlines()
     assert json.loads(line) == {"y": [2.0] * 10_000}
@@ -126,7 +126,7 @@ def untaken_response(gateway):
         yield connection
 
 
-def test_a_response_that_its_client_has_not_taken_is_in_flight(served):
+def test_an_unread_response_counts_as_in_flight(served):
     with gateway_of(served, max_requests=1) as gateway:
         with untaken_response(gateway) as connection:
             assert connection.recv(12) == b"HTTP/1.1 200"
@@ -134,7 +134,7 @@ def test_a_response_that_its_client_has_not_taken_is_in_flight(served):
         serving.wait_until(lambda: gateway.post("Double", {"x": [1]}).status == 200)
 
 
-def test_a_response_that_its_client_has_not_taken_counts_as_memory(served):
+def test_an_unread_response_counts_as_memory(served):
     large = {"x": [1] * 50_000}
     with gateway_of(served, max_total_body_size=16 << 20) as gateway:
         with untaken_response(gateway) as connection:
