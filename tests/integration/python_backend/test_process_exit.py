@@ -69,7 +69,7 @@ def test_exit_handlers_run_in_the_main_thread(load):
     assert told(folder) == ["MainThread"]
 
 
-def test_an_exit_handler_that_raises_does_not_keep_others_from_running(load):
+def test_other_exit_handlers_run_after_one_that_raises(load):
     folder = load("atexit.register(tell, 'first')\natexit.register(lambda: 1 / 0)")()
     assert told(folder) == ["first"]
 
@@ -104,7 +104,7 @@ tell(self.folder.name + "\\n" + FOLDER.name)
     assert [path for path in folder.iterdir() if path.is_dir()] == []
 
 
-def test_log_handlers_write_what_they_have_kept(load):
+def test_log_handlers_flush_their_buffers(load):
     start = """
 file = logging.FileHandler(HERE / "log")
 logger = logging.getLogger("model")
@@ -193,14 +193,14 @@ def test_the_server_waits_for_exit_handlers(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_exit_handler_that_hangs_is_given_up_and_the_log_says_so(load, caplog):
+def test_an_exit_handler_that_hangs_is_abandoned_and_logged(load, caplog):
     with caplog.at_level(logging.INFO):
         load("atexit.register(time.sleep, 1000)")(timeout_s=10)
         text = "Exit handlers of the model did not run to their end: the main thread has not finished after 5 s."
         wait_until(lambda: text in caplog.text)
 
 
-def test_the_process_of_a_bound_model_ends_like_that_too(tmp_path):
+def test_the_process_of_a_bound_model_exits_in_the_same_way(tmp_path):
     def make(path):
         import atexit
 
