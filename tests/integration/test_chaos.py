@@ -49,7 +49,7 @@ FAULTS = [kill_the_server, stop_the_server_for_a_moment, kill_a_process_instance
 
 
 @pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
-def test_every_response_is_right_whatever_is_killed(seconds):
+def test_every_response_is_correct_under_random_kills(seconds):
     process = psutil.Process()
     with Triton(config=free_config(restart_limit=10_000)) as triton:
         bind_all(triton)

@@ -90,7 +90,7 @@ def test_memory_shrinks_back_after_a_burst_of_big_requests(triton):
 
 
 @pytest.mark.slow
-def test_inputs_that_are_kept_hold_their_memory_until_they_are_dropped(triton):
+def test_kept_inputs_hold_their_memory_until_they_are_dropped(triton):
     kept = []
 
     def keep(requests):
@@ -113,7 +113,7 @@ def test_inputs_that_are_kept_hold_their_memory_until_they_are_dropped(triton):
         client.close()
 
 
-def test_binding_again_and_again_leaves_nothing_behind(triton):
+def test_repeated_binding_leaves_nothing_behind(triton):
     client = Client("http", triton)
 
     def rebind(count):

@@ -157,7 +157,7 @@ def over_grpc(port):
     return ask
 
 
-def test_a_server_is_ready_exactly_while_it_serves_all_that_was_bound_at_the_start():
+def test_a_server_is_ready_while_it_serves_all_models_bound_at_the_start():
     http_port, grpc_port, metrics_port = free_ports(3)
     drain_s = 1
     triton = running_triton(http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port, drain_secs=drain_s)
@@ -204,7 +204,7 @@ def test_a_server_is_ready_exactly_while_it_serves_all_that_was_bound_at_the_sta
         assert asked[0] - stopping < drain_s / 2, "it says so at once, not after the drain"
 
 
-def test_a_server_with_nothing_bound_is_ready_when_it_runs():
+def test_a_server_without_bound_models_is_ready_when_it_runs():
     with running_triton() as triton:
         assert not triton.is_ready()
         triton.run()

@@ -131,7 +131,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_binding_again_under_load_drops_no_request(triton, name, kind):
+def test_rebinding_under_load_drops_no_request(triton, name, kind):
     bind_floats(triton, name, constant(0), config=CONFIGS[kind])
     with load_on(triton, [name], batching=kind != "no batching") as load:
         load.wait_for_more()
@@ -141,7 +141,7 @@ def test_binding_again_under_load_drops_no_request(triton, name, kind):
         assert load.finish()[name] == set(range(TIMES + 1))
 
 
-def test_binding_again_with_other_settings_under_load_drops_no_request(triton, name):
+def test_rebinding_with_other_settings_under_load_drops_no_request(triton, name):
     bind_floats(triton, name, constant(0))
     with load_on(triton, [name]) as load:
         for number in range(1, TIMES + 1):
@@ -152,7 +152,7 @@ def test_binding_again_with_other_settings_under_load_drops_no_request(triton, n
         assert TIMES in load.finish()[name]
 
 
-def test_other_models_that_are_bound_meanwhile_disturb_nobody(triton, name):
+def test_binding_other_models_under_load_drops_no_request(triton, name):
     again, quiet = f"{name}_again", f"{name}_quiet"
     for model in (again, quiet):
         bind_floats(triton, model, constant(0))
@@ -166,7 +166,7 @@ def test_other_models_that_are_bound_meanwhile_disturb_nobody(triton, name):
     assert TIMES in answered[again]
 
 
-def test_versions_that_are_bound_meanwhile_drop_no_request(triton, name):
+def test_binding_versions_under_load_drops_no_request(triton, name):
     bind_floats(triton, name, constant(0), model_version=1)
     with load_on(triton, [name]) as load:
         for number in range(1, 9):
@@ -193,7 +193,7 @@ def test_two_threads_that_bind_one_name_under_load_drop_no_request(triton, name)
 
 
 @pytest.mark.slow
-def test_binding_again_under_load_leaves_nothing_behind():
+def test_rebinding_under_load_leaves_nothing_behind():
     with running_triton() as triton:
         triton.run()
         bind_floats(triton, "again", constant(0))
@@ -270,7 +270,7 @@ def run_and_stop(triton, number):
 
 
 @pytest.mark.slow
-def test_one_object_that_is_run_and_stopped_twenty_times_leaves_nothing_behind(own_home):
+def test_running_and_stopping_one_object_twenty_times_leaves_nothing_behind(own_home):
     with running_triton() as triton:
         bind_floats(triton, "kept", constant(-1))
         assert_nothing_grows(own_home, lambda number: run_and_stop(triton, number))
@@ -301,7 +301,7 @@ def test_run_and_stop_may_be_called_in_threads_that_end():
         assert not triton.is_alive()
 
 
-def test_stop_waits_for_what_a_callable_was_asked_before_it_was_replaced():
+def test_stop_waits_for_requests_of_a_replaced_callable():
     with running_triton() as triton:
         entered, gate = held_model(triton, "again")
         triton.run()
@@ -320,7 +320,7 @@ def test_stop_waits_for_what_a_callable_was_asked_before_it_was_replaced():
         assert stopping.finish().result
 
 
-def test_stop_of_a_process_with_functions_of_its_own_waits_for_what_they_were_asked(triton, name):
+def test_stop_of_a_remote_process_waits_for_requests_of_its_functions(triton, name):
     remote = RemoteTriton(url=f"localhost:{triton.config.http_port}", access_token=triton.get_access_token())
     remote.connect()
     entered, gate = held_model(remote, name)
@@ -335,7 +335,7 @@ def test_stop_of_a_process_with_functions_of_its_own_waits_for_what_they_were_as
     assert stopping.finish().result
 
 
-def test_a_model_is_unloaded_a_moment_after_it_was_loaded_at_the_earliest(triton, name):
+def test_a_model_is_not_unloaded_right_after_it_was_loaded(triton, name):
     bind_floats(triton, name, constant(1))
     server = server_of(triton).pid
 

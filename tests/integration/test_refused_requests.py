@@ -184,7 +184,7 @@ def test_streams_of_every_kind(triton, name, caplog, kind):
     assert not warnings_in(caplog)
 
 
-def test_what_a_stream_has_sent_before(triton, name):
+def test_responses_before_a_refusal_in_a_stream(triton, name):
     def count(requests):
         yield requests
         raise PyTritonInvalidRequestError("no more")
@@ -239,7 +239,7 @@ def test_below_group_by_values_all_requests_of_the_batch_are_refused(triton, nam
     assert set(map(str, outcomes(triton, name, [-2, -2]))) == {"invalid argument: -2 is negative"}
 
 
-def test_a_status_that_there_is_not(triton, name):
+def test_an_unknown_status(triton, name):
     def refuse_wrongly(_):
         raise PyTritonInvalidRequestError("no", status="teapot")
 

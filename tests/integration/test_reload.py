@@ -51,7 +51,7 @@ def test_a_saved_function_is_served(program):
     running.wait_for_log(r"Reloaded app.py in \d\.\d\d s: bound Scale v1\.")
 
 
-def test_a_module_that_the_program_imports_is_reloaded_with_all_that_use_it(program):
+def test_an_imported_module_is_reloaded_with_all_modules_that_use_it(program):
     running = program(
         app=WITH_HELPER, helper="from numbers_of_mine import BASE\nFACTOR = BASE * 10", numbers_of_mine="BASE = 1"
     )
@@ -60,7 +60,7 @@ def test_a_module_that_the_program_imports_is_reloaded_with_all_that_use_it(prog
     answers(running, "Scale", 20)
 
 
-def test_a_module_that_has_not_changed_is_not_imported_again(program):
+def test_an_unchanged_module_is_not_imported_again(program):
     loaded = "print('loaded', flush=True)\nclass Weights:\n    factor = 1\nWEIGHTS = Weights()\n"
     running = program(
         app=SCALE.replace("FACTOR = 2", "import weights, helper\nFACTOR = weights.WEIGHTS.factor * helper.FACTOR"),
@@ -73,7 +73,7 @@ def test_a_module_that_has_not_changed_is_not_imported_again(program):
     assert running.process.stdout.read() == "loaded\n"
 
 
-def test_models_come_and_go(program):
+def test_models_are_added_and_removed(program):
     running = program(app=SCALE)
     save(running, "app", SCALE.replace('"Scale"', '"Other"'))
     answers(running, "Other", 2)
@@ -89,7 +89,7 @@ def test_a_model_may_change_its_tensors_and_settings(program):
     assert running.ask("Scale", [1, 2]) == [2, 4]
 
 
-def test_a_model_of_a_module_that_has_not_changed_is_left_alone(program):
+def test_a_model_of_an_unchanged_module_is_not_rebound(program):
     stays = "import itertools\nfrom pytriton.decorators import batch\nnumbers = itertools.count(1)\n"
     stays += "@batch\ndef count(x):\n    return [x * 0 + next(numbers)]\n"
     running = program(app=SCALE + 'from stays import count\ntriton.bind("Count", count, **TENSORS)\n', stays=stays)
@@ -101,7 +101,7 @@ def test_a_model_of_a_module_that_has_not_changed_is_left_alone(program):
 
 
 @pytest.mark.parametrize("mistake", ["def", "1 / 0", "raise SystemError", "raise SystemExit", "import nothing_there"])
-def test_after_a_mistake_the_old_code_goes_on_until_it_is_mended(program, mistake):
+def test_after_a_mistake_the_old_code_is_served_until_it_is_corrected(program, mistake):
     running = program(app=WITH_HELPER, helper="FACTOR = 2")
     save(running, "helper", mistake)
     running.wait_for_log(r"app.py cannot be imported\.")
@@ -110,14 +110,14 @@ def test_after_a_mistake_the_old_code_goes_on_until_it_is_mended(program, mistak
     answers(running, "Scale", 9)
 
 
-def test_a_program_that_has_nothing_to_serve_any_more_goes_on_as_it_was(program):
+def test_a_program_without_models_after_an_edit_is_served_as_before(program):
     running = program(app=SCALE)
     save(running, "app", "")
     running.wait_for_log(r"app.py has no Triton at module level")
     assert running.ask("Scale", [1]) == [2]
 
 
-def test_a_missing_module_may_come_later(program):
+def test_a_missing_module_may_be_added_later(program):
     running = program(app=SCALE)
     save(running, "app", SCALE.replace("FACTOR = 2", "from late import FACTOR"))
     running.wait_for_log(r"No module named 'late'")
@@ -125,7 +125,7 @@ def test_a_missing_module_may_come_later(program):
     answers(running, "Scale", 4)
 
 
-def test_a_model_that_the_server_refuses_stays_as_it_was(program):
+def test_a_model_whose_change_the_server_refuses_is_served_as_before(program):
     running = program(app=SCALE)
     second = "triton.bind('Scale', scale, model_version=2, config=ModelConfig(max_batch_size=9), **TENSORS)"
     save(running, "app", SCALE.replace("FACTOR = 2", "FACTOR = 3") + second)
@@ -165,7 +165,7 @@ def test_functions_in_processes_are_reloaded(program):
     answers(running, "Scale", 3)
 
 
-def test_the_gateway_goes_on(program):
+def test_the_gateway_keeps_running(program):
     running = program("--gateway", 0, app=SCALE)
     save(running, "app", SCALE.replace("FACTOR = 2", "FACTOR = 3"))
     answers(running, "Scale", 3)

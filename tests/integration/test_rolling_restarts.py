@@ -117,7 +117,7 @@ class Balancer:
         pytest.param(10, True, id="gateways-long", marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
     ],
 )
-def test_a_rolling_restart_fails_no_request_of_clients_that_heed_readiness(rounds, with_gateway, tmp_path):
+def test_a_rolling_restart_fails_no_request_of_clients_that_check_readiness(rounds, with_gateway, tmp_path):
     folders = [tmp_path / "a", tmp_path / "b"]
     arguments = []
     for folder in folders:

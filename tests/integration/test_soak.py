@@ -31,7 +31,7 @@ def sample(process):
 
 @pytest.mark.slow
 @pytest.mark.timeout(DURATION_S + 300)
-def test_memory_and_descriptors_stay_as_they_are_under_mixed_load(tmp_path):
+def test_memory_and_descriptors_do_not_grow_under_mixed_load(tmp_path):
     write_model(tmp_path, "repository")
     ours, theirs = psutil.Process(), []
     own = []

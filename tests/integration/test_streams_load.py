@@ -205,11 +205,11 @@ def check_restless_clients(seconds, rng):
 
 
 @pytest.mark.slow
-def test_clients_that_leave_at_random_leave_nothing_behind():
+def test_clients_that_disconnect_at_random_leave_nothing_behind():
     check_restless_clients(10, random.Random(1))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_two_minutes_of_clients_that_leave_at_random_leave_nothing_behind():
+def test_two_minutes_of_random_disconnections_leave_nothing_behind():
     check_restless_clients(120, random.Random(2))

@@ -116,7 +116,7 @@ def test_an_error_in_mid_stream_reaches_those_of_its_batch_that_have_not_ended(t
     assert sizes == [2]
 
 
-def test_a_step_may_have_nothing_for_anybody(triton, name):
+def test_a_step_may_have_no_responses(triton, name):
     async def rarely(requests):
         yield [None]
         yield responses(requests, 1)

@@ -141,12 +141,12 @@ def test_processes(triton):
     assert asked(triton, "Scale", np.ones(2, np.float32))["output"].tolist() == [3, 3]
 
 
-def test_text_that_is_none_is_refused(triton):
+def test_invalid_text_is_refused(triton):
     with pytest.raises(PyTritonClientInvalidRequestError, match="input 'text' is not UTF-8 text"):
         asked(triton, "classify", np.array([b"\xff"], object))
 
 
-def test_a_function_that_is_not_understood_binds_nothing(triton):
+def test_unsupported_type_hints_bind_nothing(triton):
     def unclear(x, y: str) -> str: ...
 
     with pytest.raises(

@@ -89,7 +89,7 @@ def test_responses_are_edited(triton, name, place, edit):
 
 
 @pytest.mark.parametrize("place", ["batch", "group_by_keys", "fill_optionals", "triton_context"])
-def test_what_a_function_changes_in_place_is_not_changed_in_the_requests(triton, name, place):
+def test_changes_in_place_by_a_function_do_not_affect_the_requests(triton, name, place):
     def infer(x, **_):
         x *= 2
         return {"y": x}
@@ -108,7 +108,7 @@ def test_outputs_are_added(triton, name):
     assert answer(triton, name, infer, Y + Z) == {"y": [2, 2], "z": [20, 20]}
 
 
-def test_a_decorator_with_the_helpers_of_this_package(triton, name):
+def test_a_custom_decorator_with_the_helpers_of_this_package(triton, name):
     seen = []
 
     @wrapt.decorator
