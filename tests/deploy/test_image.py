@@ -63,7 +63,7 @@ def test_nothing_in_the_image_belongs_to_its_user(app: Path) -> None:
     assert not [path for place in places for path in place.rglob("*") if path.lstat().st_uid == UID]
 
 
-def test_image_runs_what_the_pods_run_as_their_user(app: Path) -> None:
+def test_image_runs_the_command_of_the_pods_as_their_user(app: Path) -> None:
     pod = Pod.of("base")
     settings = containers.settings_of(pod.container["image"])
     assert settings["Entrypoint"] == ["tini", "--"]
@@ -73,7 +73,7 @@ def test_image_runs_what_the_pods_run_as_their_user(app: Path) -> None:
     assert settings["ExposedPorts"].keys() == {f"{port}/tcp" for port in pod.ports.values()}
 
 
-def test_pod_serves_as_its_user_on_a_read_only_root_and_ends_in_order(app: Path) -> None:
+def test_pod_serves_as_its_user_on_a_read_only_root_and_exits_cleanly(app: Path) -> None:
     pod = Pod.of("base")
     gateway, metrics = free_ports(2)
     ports = {str(pod.ports["http"]): str(gateway)}
@@ -98,7 +98,7 @@ def test_installation_in_the_image_is_whole(app: Path) -> None:
         assert "(bundled)" in out
 
 
-def test_image_takes_the_server_of_another_image(image: str, tmp_path: Path) -> None:
+def test_image_can_use_the_server_of_another_image(image: str, tmp_path: Path) -> None:
     # A server that somebody built, or NVIDIA's image: here, the bundled one in an image of its own.
     shutil.copytree(own_files(list(pytriton.__path__)).root, tmp_path / "tritonserver", symlinks=False)
     (tmp_path / "Dockerfile").write_text(f"FROM {image}\nUSER root\nCOPY tritonserver /srv/triton\n")

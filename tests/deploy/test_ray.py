@@ -181,7 +181,7 @@ class TestKubernetes:
         with pytest.raises(jsonschema.ValidationError):
             validate_kuberay(manifest)
 
-    def test_config_within_is_the_serve_file(self, ray_service: Object) -> None:
+    def test_embedded_config_equals_the_serve_file(self, ray_service: Object) -> None:
         config = config_of(ray_service)
         ServeDeploySchema.model_validate(config)
         assert unknown_fields(config) == set()
@@ -247,7 +247,7 @@ class TestKubernetes:
         rules = [rule for policy in policies for rule in policy["ingress"] if "from" not in rule]
         assert rules == [{"ports": [{"port": "http"}]}]
 
-    def test_replicas_have_the_time_to_leave(self, ray_service: Object) -> None:
+    def test_replicas_have_time_to_shut_down(self, ray_service: Object) -> None:
         groups = groups_of(ray_service)
         for name, application in zip(("triton", "gateway"), config_of(ray_service)["applications"], strict=False):
             spec = groups[name]["template"]["spec"]

@@ -200,7 +200,7 @@ def test_status_is_a_table(cluster: RunningCluster) -> None:
     assert {row.split()[0] for row in rows} == cluster.replicas()
 
 
-def test_targets_are_the_same_in_all_places(cluster: RunningCluster, tmp_path: Path) -> None:
+def test_targets_are_the_same_everywhere(cluster: RunningCluster, tmp_path: Path) -> None:
     def read(text: str | bytes) -> list[str]:
         return sorted(target for group in json.loads(text) for target in group["targets"])
 
@@ -291,7 +291,7 @@ def test_edited_files_scale_and_roll_without_a_lost_request(cluster: RunningClus
     assert len(answers) > 100 and all(answers)
 
 
-def test_a_pool_that_is_not_there_is_named(cluster: RunningCluster) -> None:
+def test_a_missing_pool_is_named(cluster: RunningCluster) -> None:
     done = subprocess.run(
         [BIN / "pytriton", "ray", "status", "other", "--address", cluster.address],
         env=cluster.environment,
