@@ -99,7 +99,7 @@ def test_installation_in_the_image_is_whole(app: Path) -> None:
 
 
 def test_image_can_use_the_server_of_another_image(image: str, tmp_path: Path) -> None:
-    # A server that somebody built, or NVIDIA's image: here, the bundled one in an image of its own.
+    # A custom server or NVIDIA's image: here, the bundled one in its own image.
     shutil.copytree(own_files(list(pytriton.__path__)).root, tmp_path / "tritonserver", symlinks=False)
     (tmp_path / "Dockerfile").write_text(f"FROM {image}\nUSER root\nCOPY tritonserver /srv/triton\n")
     server = containers.build(tmp_path / "Dockerfile", "pytriton-test-server", tmp_path)

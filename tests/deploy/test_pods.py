@@ -1,4 +1,4 @@
-"""What the manifests say fits together: ports, labels, times, settings."""
+"""The manifests are consistent: ports, labels, times, settings."""
 
 from __future__ import annotations
 

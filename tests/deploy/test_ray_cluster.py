@@ -149,7 +149,7 @@ class RunningCluster:
             return float(answer)
 
     def stop(self) -> None:
-        """Ends all its processes."""
+        """Stops all its processes."""
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(20)

@@ -1,6 +1,6 @@
 """The examples that serve a real model: their servers, clients and the curl lines of their READMEs.
 
-With ``SCREENSHOTS`` set to a folder, pictures of what comes out are saved there, for the READMEs.
+With ``SCREENSHOTS`` set to a folder, pictures of the results are saved there, for the READMEs.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ Run = Callable[..., list[Any]]
 
 @pytest.fixture(scope="module", autouse=True)
 def jupyter_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Kernels take free ports, and neither read nor write the settings of whoever runs the tests."""
+    """Kernels use free ports, and neither read nor write the settings of the user."""
     with pytest.MonkeyPatch.context() as environment:
         for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
             environment.setenv(name, str(tmp_path_factory.mktemp(name.lower())))

@@ -164,7 +164,7 @@ def test_a_cycle_is_refused_where_requests_are_batched(triton, name):
 
 
 def down(model, **options):
-    """Asks itself with one less, until there is nothing left."""
+    """Calls itself with one less, down to zero."""
 
     def send_request(context, requests):
         x = requests[0]["x"]

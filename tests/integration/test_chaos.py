@@ -1,4 +1,4 @@
-"""Mixed load while servers and processes are killed and stopped at random: every response is right, nothing is left."""
+"""Mixed load while servers and processes are killed and stopped at random: every response is correct, and nothing is left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts ask for metrics that a server has, in PromQL that parses."""
+"""The dashboard and the alerts query existing metrics, in valid PromQL."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_a_server_pings_its_clients_and_accepts_their_pings():
         try:
             assert client.is_server_ready()
             before = relay.received
-            wait_until(lambda: relay.received > before, what="a ping")  # which nobody asked for
+            wait_until(lambda: relay.received > before, what="a ping")  # which were not requested
             assert client.is_server_ready()
         finally:
             client.close()

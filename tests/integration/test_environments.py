@@ -1,4 +1,4 @@
-"""Environments that are short of something: a program serves all the same, or says at once what is missing."""
+"""Restricted environments: a program serves anyway, or reports at once what is missing."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def environment(tmp_path, home):
 
 
 def namespaces(*flags):
-    """The prefix that runs a command in namespaces of its own, where the system allows it."""
+    """The prefix that runs a command in its own namespaces, if the system allows it."""
     command = ["unshare", *flags]
     if shutil.which("unshare") is None or subprocess.run([*command, "true"], capture_output=True).returncode:
         pytest.skip("the system does not allow such namespaces")

@@ -1,4 +1,4 @@
-"""Requests of other clients at which the bundled server's front end crashes are survived: it is started again."""
+"""Requests of other clients at which the bundled server's front end crashes are survived: it is restarted."""
 
 from __future__ import annotations
 

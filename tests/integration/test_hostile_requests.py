@@ -1,4 +1,4 @@
-"""Requests that crash the front end of Triton 2.51 or take its memory: refused, and the server and others go on."""
+"""Requests that crash the front end of Triton 2.51 or take its memory: refused, and others are served."""
 
 from __future__ import annotations
 

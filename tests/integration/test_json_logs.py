@@ -1,4 +1,4 @@
-"""JSON logs of programs: each line of standard error is an object, whoever has written it."""
+"""JSON logs of programs: each line of standard error is an object, whatever its source."""
 
 from __future__ import annotations
 

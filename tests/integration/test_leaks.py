@@ -1,4 +1,4 @@
-"""Many requests of mixed sizes leave memory, /dev/shm and file descriptors where they were."""
+"""Many requests of mixed sizes do not increase memory, /dev/shm or file descriptors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BURST_MIB = 64
 
 @pytest.fixture
 def triton():
-    """A server of its own for each test."""
+    """A server for each test."""
     with running_triton() as triton:
         bind_floats(triton, "floats", batch(lambda x: [x + 1]), config=ModelConfig(max_batch_size=4))
         triton.bind(

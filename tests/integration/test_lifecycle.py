@@ -186,7 +186,7 @@ def test_one_server_after_the_other_on_the_same_ports():
     with running_triton() as first:
         first.run()
         config = first.config
-        with connection_to(first) as connection:  # the server ends first, which leaves the port in TIME_WAIT
+        with connection_to(first) as connection:  # the server exits first, which leaves the port in TIME_WAIT
             connection.request("GET", "/v2/health/live")
             connection.getresponse().read()
             first.stop()

@@ -1,4 +1,4 @@
-"""Many models: what each of them costs does not grow with their number."""
+"""Many models: the cost of each does not grow with their number."""
 
 from __future__ import annotations
 

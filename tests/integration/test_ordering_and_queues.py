@@ -79,7 +79,7 @@ class Queue:
         wait_until(lambda: time.monotonic() > deadline)
 
     def finish(self):
-        """Lets the callable go on, and returns the responses in the order in which the requests were sent."""
+        """Lets the callable continue, and returns the responses in the order in which the requests were sent."""
         self.gate.opened.set()
         return [request.finish().result for request in self.requests]
 

@@ -44,7 +44,7 @@ def restarted(name, old, instance=0):
 
 
 def served_by(client, name):
-    """The process that answers, unless that ends meanwhile."""
+    """The process that responds, unless it exits meanwhile."""
     with contextlib.suppress(InferenceServerException):
         return pid_of_response(client, name)
 

@@ -103,7 +103,7 @@ def test_streams_in_a_process_end_with_the_server(tmp_path):
 
 @contextlib.contextmanager
 def nothing_left():
-    """Checks that what is run within leaves no process, file, thread or shared memory."""
+    """Checks that the block leaves no process, file, thread or shared memory."""
     me = psutil.Process()
     before = (me.num_fds(), me.num_threads(), shared_memory())
     yield

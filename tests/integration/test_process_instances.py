@@ -243,7 +243,7 @@ def test_definitions_of_a_script_are_sent_and_the_script_runs_once(tmp_path):
         assert script.wait() == 0
 
 
-# What it says, and how it ends.
+# Its output, and how it exits.
 
 
 def test_its_output_and_logs_reach_the_stderr_of_this_process(triton, name, capfd):

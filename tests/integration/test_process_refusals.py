@@ -1,4 +1,4 @@
-"""Factories of process instances that cannot work."""
+"""Invalid factories of process instances."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readiness, from the first second of a server to the last: whoever heeds it has no request fail."""
+"""Readiness, from the first second of a server to the last: no request of clients that check it fails."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def is_served(port, model):
 
 
 class Watch(threading.Thread):
-    """Asks for the readiness every few milliseconds, and keeps what was said and when it was asked."""
+    """Checks readiness every few milliseconds, and keeps the results with their times."""
 
     def __init__(self, ask):
         super().__init__(daemon=True)
@@ -107,7 +107,7 @@ class Watch(threading.Thread):
             time.sleep(0.002)
 
     def since(self, moment, until=float("inf")):
-        """The answers to what was asked from one moment on, until another."""
+        """The results of the checks from one moment until another."""
         return [answer for asked, answer in self.answers if moment <= asked < until]
 
     def has_returned_since(self, moment):
@@ -120,7 +120,7 @@ class Watch(threading.Thread):
         return condition
 
     def wait_until_ready(self):
-        """Waits until it says so; returns when it was first asked."""
+        """Waits until it is ready; returns the time of the first check."""
         return wait_until(lambda: next((asked for asked, answer in self.answers if answer), None))
 
     def finish(self):
@@ -129,7 +129,7 @@ class Watch(threading.Thread):
 
 
 def over_http(port, models=()):
-    """A question for the readiness over HTTP; an error is the answer if a ready server does not serve a model."""
+    """Checks readiness over HTTP; the result is an error if a ready server does not serve a model."""
 
     def ask():
         if get(port, "/v2/health/ready") != 200:

@@ -1,4 +1,4 @@
-"""Models that are bound again under load, and a server that is restarted again and again."""
+"""Models that are rebound under load, and a server that is restarted repeatedly."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ TIMES = 20
 
 
 def constant(number):
-    """An inference callable that answers with a number."""
+    """An inference callable that returns a number."""
 
     return lambda requests: [[np.full_like(request["x"], number)] for request in requests]
 
 
 class Load:
-    """Clients of both protocols that send one request after the other, each in a thread of its own.
+    """Clients of both protocols that send one request after the other, each in its own thread.
 
     Whoever binds by `bind` has each response checked: it comes from what was bound when the request was sent, or from
     what was being bound since then.
@@ -92,7 +92,7 @@ class Load:
         self._bound[name] = number
 
     def wait_for_more(self, count=20):
-        """Waits until that many more requests are answered."""
+        """Waits until that many more requests have responses."""
         wanted = len(self.responses) + count
         wait_until(lambda: len(self.responses) >= wanted or self.errors, 30)
 
@@ -100,7 +100,7 @@ class Load:
         self._stop.set()
 
     def finish(self):
-        """Ends the clients, none of whose requests failed, and returns which numbers each model answered."""
+        """Stops the clients, checks that no request failed, and returns the numbers from each model."""
         self.stop()
         for thread in self._threads:
             thread.join(30)
@@ -114,7 +114,7 @@ class Load:
 
 @contextlib.contextmanager
 def load_on(*arguments, **options):
-    """A load that ends in any case."""
+    """A load that is stopped in any case."""
     load = Load(*arguments, **options)
     try:
         yield load

@@ -1,4 +1,4 @@
-"""Bound models that are undeployed and deployed again: their callables and processes stay open meanwhile."""
+"""Bound models that are undeployed and redeployed: their callables and processes stay open meanwhile."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def save(program, name, content):
 
 
 def answers(program, model, value):
-    """Waits until a model's answer to 1 is a value."""
+    """Waits until a model's response to 1 is a value."""
     wait_until(lambda: program.ask(model, [1]) == [value], 20, what=f"{model} answers {value}")
 
 

@@ -56,7 +56,7 @@ def bind_cached(triton, name, infer, **arguments):
 
 
 def counts(triton, name):
-    """How many requests of a model were answered from the cache, and how many were not."""
+    """The number of requests of a model that were served from the cache, and of those that were not."""
     statistics = statistics_of(triton, name)["inference_stats"]
     return statistics["cache_hit"]["count"], statistics["cache_miss"]["count"]
 
@@ -302,7 +302,7 @@ def test_a_failed_request_of_a_batch_is_not_cached(triton, grpc_client, name):
     assert [send(number) for number in range(6)] == [1, 2, 3, 4, 5, 6]
 
 
-# A model that is bound again, and the requests that its predecessor was asked.
+# A rebound model, and the requests that its predecessor has served.
 
 
 def test_a_rebound_model_does_not_return_responses_of_the_old_callable(triton, client, name):

@@ -1,4 +1,4 @@
-"""A server that ends by itself is started again, with everything that it served; callables and processes stay."""
+"""A server that exits unexpectedly is restarted with all its models; callables and processes stay."""
 
 from __future__ import annotations
 

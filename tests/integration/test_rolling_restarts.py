@@ -1,4 +1,4 @@
-"""Rolling restarts: clients that heed the readiness of servers have no request fail."""
+"""Rolling restarts: no request fails of clients that check the readiness of servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts of users: however one ends, its server ends too, and nothing stays behind."""
+"""Scripts of users: however one exits, its server exits too, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ triton = Triton()
 bind(triton)
 triton.run()
 print("ready", flush=True)
-sys.stdin.readline()  # until the test lets it go on
+sys.stdin.readline()  # until the test lets it continue
 """
 )
 

@@ -1,4 +1,4 @@
-"""Servers that crash and are not started again, and callables that give up: noticed within a second, and reported."""
+"""Servers that crash and are not restarted, and unrecoverable errors: detected within a second, and reported."""
 
 from __future__ import annotations
 

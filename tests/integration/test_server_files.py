@@ -1,4 +1,4 @@
-"""A server of the user's own, a missing server, and versions that do not match."""
+"""A custom server, a missing server, and versions that do not match."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_server_for_another_machine_is_reported(tmp_path):
 
 
 def send_request(triton, *frames):
-    """Asks the registry as a backend does."""
+    """Sends a request to the registry as a backend does."""
     with zmq.Context() as context, context.socket(zmq.REQ) as socket:
         socket.setsockopt(zmq.RCVTIMEO, 5000)
         socket.setsockopt(zmq.LINGER, 0)

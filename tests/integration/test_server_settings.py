@@ -45,7 +45,7 @@ ELSEWHERE = {
     "drain_secs": "test_stopping.py",
     "memory_limit": "test_hostile_requests.py",
     "backend_directory": "python_backend/test_python_based_backends.py",
-    # The bundled server has no flags for these; unit tests ask a stand-in that has them.
+    # The bundled server has no flags for these; unit tests use a stand-in that has them.
     "allow_client_shm": "unit/server/test_capabilities.py",
     "http_max_input_size": "unit/server/test_capabilities.py",
     "grpc_infer_thread_count": "unit/server/test_capabilities.py",
@@ -157,7 +157,7 @@ def test_requests_are_traced_according_to_the_trace_config(tmp_path):
 
 @covers("cache_config")
 def test_the_response_cache_follows_the_cache_config():
-    # What it does is told in test_response_cache.py.
+    # Its effect is tested in test_response_cache.py.
     with (
         pytest.raises(PyTritonRuntimeError, match=r"libtritoncache_nonsense\.so"),
         double_served(cache_config=["nonsense,size=1"]),
@@ -289,7 +289,7 @@ def test_custom_ensembles_may_consist_of_bound_models(repository):
 
 @covers("backend_config")
 def test_settings_of_a_backend_reach_it(tmp_path):
-    # What the settings of the backend "python" do is told in python_backend/.
+    # The effect of settings of the backend "python" is tested in python_backend/.
     write_model(tmp_path, "model")
     with (
         pytest.raises(PyTritonInvalidOperationError, match="/no/such/python is not a program"),

@@ -1,4 +1,4 @@
-"""The sockets of a workspace, when another program of the same user sends whatever comes to its mind to them."""
+"""The sockets of a workspace, to which another program of the same user sends random bytes."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Intruder:
                 peer.recv(100)
 
     def take_part(self):
-        """Connects as a model instance with a ticket of its own, and sends batches that are none; uses it again."""
+        """Connects as a model instance with a new ticket, and sends malformed batches; reuses the ticket."""
         reply = self._request([b"pytriton", str(PROTOCOL_VERSION).encode(), self._registration()])
         if not reply or reply[0] != b"admitted":
             return

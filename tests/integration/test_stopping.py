@@ -333,7 +333,7 @@ def test_stop_from_a_callable_returns_at_once_and_stops_the_server():
 
 @pytest.fixture(scope="module")
 def napping(tmp_path_factory):
-    """The folder of an extension that is inside native code for as long as it is told."""
+    """The folder of an extension that stays inside native code for a given time."""
     folder = tmp_path_factory.mktemp("napping")
     source = pathlib.Path(__file__).with_name("extensions") / "napping.cc"
     include = sysconfig.get_path("include")

@@ -1,4 +1,4 @@
-"""Streams while models and servers come and go."""
+"""Streams while models are unloaded and servers stop."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ RESPONSE_COUNT = 50
 
 
 def run_a_thousand(triton, gates, run):
-    """Runs so many streams at the same time; returns what each of them was answered with."""
+    """Runs so many streams at the same time; returns the responses of each."""
     connections = [Stream(triton) for _ in range(4)]
     received = collections.defaultdict(list)
     try:
@@ -91,7 +91,7 @@ class Restless(Running):
     """Callables that stream as the restless clients want it: so many steps of so many floats."""
 
     async def waits(self, requests):
-        """Ends only when its client goes."""
+        """Ends only when its client disconnects."""
         async for step in self.yields(requests):
             yield step
         with self._one():

@@ -1,4 +1,4 @@
-"""Streams and coroutines whose model is bound again."""
+"""Streams and coroutines whose model is rebound."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from pytriton.proxy.types import Response
 
 
 class Countdown:
-    """Streams a batch: each request gets as many responses as it asks for, and ends when its own are done.
+    """Streams a batch: each request gets as many responses as it asks for, and ends after its own.
 
     Attributes:
         sizes: Requests of each batch.

@@ -19,7 +19,7 @@ REQUESTS = 10
 
 @pytest.fixture(scope="module")
 def model(triton):
-    """A model that answers with one more than its input."""
+    """A model that returns its input plus one."""
     triton.bind("Next", batch(lambda x: {"y": x + 1}), FLOATS_IN, FLOATS_OUT)
     return "Next"
 

@@ -38,7 +38,7 @@ class Statistics:
 def bind_all(triton):
     @triton.model(max_batch_size=16)
     def add(a: Rows, b: Rows | None = None) -> Rows:
-        """Adds what is there."""
+        """Adds the given inputs."""
         return a if b is None else a + b
 
     @triton.model

@@ -1,4 +1,4 @@
-"""The models that a `Triton` says it has, and how they leave it."""
+"""The models that a `Triton` describes, and their removal."""
 
 from __future__ import annotations
 

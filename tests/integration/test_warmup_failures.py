@@ -33,7 +33,7 @@ def fail(requests):
     raise ValueError("no weights")
 
 
-# What fails in a warm-up, and what the error tells of it.
+# Failures of a warm-up, and the text of the error.
 FAILURES = {
     "raises": (fail, "ValueError: no weights"),
     "returns none": (lambda requests: None, "the inference callable returned None"),

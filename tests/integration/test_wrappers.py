@@ -1,4 +1,4 @@
-"""Decorators of users around those of this package: what they get and change counts."""
+"""Custom decorators around those of this package: their arguments, and the effect of their changes."""
 
 from __future__ import annotations
 

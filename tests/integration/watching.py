@@ -17,7 +17,7 @@ TIMEOUT_US = 200_000
 
 
 class Watched:
-    """Callables of each kind that would go on for long; tells when they were entered, and when and how they ended."""
+    """Long-running callables of each kind, which record when they were entered, and when and how they ended."""
 
     def __init__(self):
         self.entered = 0
@@ -77,7 +77,7 @@ class Watched:
             self._end("finally")
 
     def plain(self, requests):
-        """A plain function that asks whether its request is cancelled."""
+        """A plain function that checks whether its request is cancelled."""
         self.entered += 1
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:

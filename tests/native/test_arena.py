@@ -69,7 +69,7 @@ def arena() -> Iterator[Arena]:
 
 
 class Blocks(RuleBasedStateMachine):
-    """An arena beside a list of what is in use."""
+    """An arena beside a list of its blocks in use."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -175,5 +175,5 @@ def test_a_cpp_owner_in_another_process_writes_and_collects(library_path: Path) 
             if seed % 30 == 0:
                 kept.append((seed, lease))
             del lease
-    # The owner is gone, and its memory is not.
+    # The owner has exited, and its memory still exists.
     assert all(np.array_equal(lease, pattern(seed, lease.size)) for seed, lease in kept)

@@ -87,7 +87,7 @@ values = st.recursive(leaves, lambda each: st.lists(each, max_size=4) | st.dicti
 
 
 def all_places(value: Any, path: str = "") -> Any:
-    """Paths to all leaves of a value, and what is there."""
+    """Paths to all leaves of a value, and the leaves."""
     if isinstance(value, dict):
         for name, each in value.items():
             if name and not name.startswith("#") and not set(name) & {"\n", "\0"}:

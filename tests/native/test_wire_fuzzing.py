@@ -1,4 +1,4 @@
-"""The decoders of C++ with random messages: they accept what is a message, and touch nothing outside of it."""
+"""The decoders of C++ with random messages: they accept valid messages, and read nothing outside of them."""
 
 from __future__ import annotations
 

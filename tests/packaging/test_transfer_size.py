@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def executable(transfer_size: ModuleType, tmp_path: Path) -> Path:
-    """A stand-in for the published server: what is known of it, among zeros."""
+    """A stand-in for the published server: its known parts, among zeros."""
     content = bytearray(max(constant.offset for constant in transfer_size.CONSTANTS) + 64)
     for offset, code, value, width in transfer_size.CONSTANTS:
         published = bytes.fromhex(code) + value.to_bytes(width, "little")

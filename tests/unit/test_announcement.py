@@ -1,4 +1,4 @@
-"""What is said of where models are served."""
+"""The lines that tell where models are served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Definitions of metrics, and what is sent of their values."""
+"""Definitions of metrics, and the updates that are sent."""
 
 from __future__ import annotations
 

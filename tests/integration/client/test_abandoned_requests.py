@@ -1,4 +1,4 @@
-"""Requests that are cancelled or time out, many of them at random moments: the server goes on."""
+"""Requests that are cancelled or time out, many of them at random moments: the server keeps serving."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions for tritonclient's own asyncio clients."""
+"""Helper functions for tritonclient's asyncio clients."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def tritons():
 
 @pytest.fixture
 def urls(tritons, protocol, name):
-    """Their URLs; each has a model that answers with the server's number."""
+    """Their URLs; each has a model that returns the server's number."""
     for number, triton in enumerate(tritons):
         bind_constant(triton, name, number)
     return [url_of(triton, protocol) for triton in tritons]
@@ -208,7 +208,7 @@ def test_requests_go_elsewhere_if_the_queue_of_a_server_is_full(kind, protocol, 
 
 
 def _is_refused(future):
-    """Whether the queue was full; who is in it waits."""
+    """Whether the queue was full; queued requests wait."""
     try:
         return future.exception(0.5).failure is Failure.BUSY
     except concurrent.futures.TimeoutError:

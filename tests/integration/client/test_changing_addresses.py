@@ -61,7 +61,7 @@ class Addresses:
 
 @pytest.fixture
 def addresses(tritons, protocol, kind, name):
-    """Their addresses, none of which is shown yet; each has a model that answers with the server's number."""
+    """Their addresses, none of which is listed yet; each has a model that returns the server's number."""
 
     def constant(number):
         return lambda requests: [{"y": 0 * each["x"] + number} for each in requests]

@@ -19,13 +19,13 @@ from pytriton.client import (
 )
 from pytriton.model_config import ModelConfig
 
-# Those of futures answer all that was sent, as their own tests say.
+# Futures clients complete all requests that were sent, see their own tests.
 every_kind_but_futures = every_kind_that_loads
 PATIENT = {"init_timeout_s": 60, "inference_timeout_s": 60}
 
 
 def closes(client, requested):
-    """Closes a client, and returns what is told who waits in the background."""
+    """Closes a client, and returns the error of a call that waits in the background."""
     started = time.monotonic()
     client.close()
     error = requested.finish().error

@@ -313,7 +313,7 @@ def test_it_exits_when_its_output_is_closed(triton, name):
 
 @pytest.fixture
 def own_servers(own_home):
-    """Runs servers that have a model and keep their tokens; nobody else's are found."""
+    """Runs servers that have a model and save their tokens; no other servers are found."""
     with contextlib.ExitStack() as stack:
 
         def run():

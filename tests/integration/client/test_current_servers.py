@@ -1,4 +1,4 @@
-"""Clients of a current server, which answers some questions in another way than the bundled one: scripted."""
+"""Clients of a scripted current server, some of whose responses differ from the bundled one's."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_a_generator_is_bound(triton, name, streamer, number):
 
 
 def bind_endless(triton, name):
-    """Binds a model that answers without a pause; returns an event that it sets at the end of a stream."""
+    """Binds a model that responds without a pause; returns an event that it sets at the end of a stream."""
     ended = threading.Event()
 
     def endless_requests(requests):

@@ -1,4 +1,4 @@
-"""What a client meets at first: nobody, the other protocol, or a server without its model."""
+"""The first contact of a client: no server, the other protocol, or a server without its model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fails_at_once(client, error, message):
 
 @pytest.fixture
 def ports():
-    """Ports at which nobody listens, of HTTP and gRPC."""
+    """Closed ports for HTTP and gRPC."""
     with socket.create_server((HOST, 0)) as one, socket.create_server((HOST, 0)) as other:
         return {"http": one.getsockname()[1], "grpc": other.getsockname()[1]}
 
@@ -166,7 +166,7 @@ def test_the_port_of_the_other_protocol(triton, kind, protocol, ensure_model_is_
 @pytest.mark.parametrize("wait", ["wait_for_server", "wait_for_model"])
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
 def test_the_port_for_metrics_is_not_ready(triton, kind, wait):
-    """It answers every path with status 200."""
+    """It responds to every path with status 200."""
     with (
         open_client(kind, f"http://{HOST}:{triton.config.metrics_port}", "any") as client,
         pytest.raises(PyTritonClientInferenceServerError, match="is a port for metrics"),
@@ -195,7 +195,7 @@ def test_the_port_of_the_other_protocol_while_waiting(triton, protocol):
 
 
 def speaking(status, body=b"", headers=""):
-    """Answers each request over HTTP like another program."""
+    """Responds to each HTTP request like another program."""
 
     def behave(connection):
         head = f"HTTP/1.1 {status}\r\nServer: other/1.0\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
@@ -363,7 +363,7 @@ def test_grpc_at_an_http_server(kind, protocol):
 
 
 def test_a_port_that_closes_connections():
-    """As that of a forwarded port, behind which nobody listens."""
+    """Such as a forwarded port without a program behind it."""
     with listening(refusing) as port, ModelClient(f"http://{HOST}:{port}", "any") as client:
         started = time.monotonic()
         with pytest.raises(

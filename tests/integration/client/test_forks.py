@@ -25,7 +25,7 @@ def regions():
 def forked(run):
     child = os.fork()
     if child == 0:
-        sys.exit(run())  # as a program ends, with all that is cleaned up then
+        sys.exit(run())  # as a program exits, with all its cleanups
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 """
 

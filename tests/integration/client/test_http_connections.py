@@ -1,4 +1,4 @@
-"""Connections over HTTP: what becomes of those that break while idle, large bodies, names, and programs with gevent."""
+"""HTTP connections: those that break while idle, large bodies, host names, and programs with gevent."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def size_of(head):
 
 
 class Peer:
-    """Takes requests; counts them, and answers each as a list of functions says, the last for all that follow."""
+    """Counts requests, and responds to each with a function of a list; the last one serves all that follow."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -95,7 +95,7 @@ def answering(data):
 
 
 def answering_last(data):
-    """Answers, and closes the connection, as proxies do with those that are idle."""
+    """Responds, and closes the connection, as proxies do with idle ones."""
 
     def answer(connection):
         connection.sendall(data)
@@ -253,7 +253,7 @@ def test_an_unrequested_compressed_response_takes_no_memory(kind, status):
 
 
 def test_large_arrays_are_not_copied(kind):
-    """What is sent is sent from where it is, and what is received is received where it stays."""
+    """Sent data is not copied, and received data stays in its buffer."""
     array = np.arange(LARGE // 4, dtype=np.float32)[np.newaxis]
     data = response_of(array)
     peer = Peer(answering(data))

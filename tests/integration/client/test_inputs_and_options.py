@@ -252,7 +252,7 @@ def test_a_binary_header_of_grpc(triton, name, kind):
 
 @every_kind
 def test_a_reserved_parameter_is_refused_before_anything_is_sent(kind, protocol):
-    """Nobody listens, which the client does not notice."""
+    """The port is closed, which the client does not notice."""
     with open_client(kind, f"{protocol}://127.0.0.1:1", "any") as client:
         for name in ("priority", "timeout", "sequence_id", "binary_data_output", "triton_any", "pytriton_callers"):
             for infer in (client.infer_sample, client.infer_batch):

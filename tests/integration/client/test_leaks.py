@@ -26,7 +26,7 @@ def resources():
 
 
 def settles(before):
-    """Waits until there is not much more than before; what ends by itself has some time for that."""
+    """Waits until there is not much more than before."""
 
     def few_more():
         return all(count <= earlier + 4 for earlier, count in zip(before, resources(), strict=True))

@@ -253,7 +253,7 @@ def test_loading_with_another_configuration(triton, name, kind, protocol):
         for files in ({"1/weights": b"1"}, {"file:1/weights": "1"}):
             with pytest.raises(PyTritonClientInputError, match="give contents as bytes, by names such as 'file:1/"):
                 client.load_model(files=files)
-        # Files that are given take the place of all that are there, such as the one that the library writes.
+        # Given files replace all existing ones, such as the one that the library writes.
         with pytest.raises(PyTritonClientInferenceServerError, match=r"cannot read .*/1/worker"):
             client.load_model(config=json.dumps(config), files={"file:1/weights": b"1, 2, 3"})
 

@@ -168,7 +168,7 @@ def test_tasks_do_not_share_memory_that_is_in_use(triton, name, url):
 
 
 def test_an_output_of_unknown_size(triton, name, url):
-    """The first one that is larger than those before is asked for again, over the socket, as all that come later."""
+    """The first one that is larger than those before is requested again, over the socket, like all later ones."""
 
     def repeat(requests):
         return [{"y": np.tile(request["x"], (1, int(request["x"][0, 0])))} for request in requests]

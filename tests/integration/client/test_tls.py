@@ -77,7 +77,7 @@ def https_proxy_of(port, context):
             self.wfile.write(content)
             upstream.close()
 
-        do_GET = do_POST = response  # noqa: N815  (names that http.server asks for)
+        do_GET = do_POST = response  # noqa: N815  (names that http.server requires)
 
         def log_message(self, *_):
             pass
@@ -86,7 +86,7 @@ def https_proxy_of(port, context):
         daemon_threads = True
 
         def finish_request(self, request, client_address):
-            # In the connection's own thread: a client that opens a connection and says nothing holds up nobody else.
+            # In the connection's own thread: a client that opens a connection and sends nothing delays no other.
             request.settimeout(30)
             with context.wrap_socket(request, server_side=True) as encrypted:
                 super().finish_request(encrypted, client_address)
@@ -150,7 +150,7 @@ def secure(request, protocol):
 
 @pytest.fixture
 def mutual(request, protocol):
-    """The URL of a server that asks for the client's certificate."""
+    """The URL of a server that requires the client's certificate."""
     return request.getfixturevalue(f"mutual_{protocol}s_url")
 
 

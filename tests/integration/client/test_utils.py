@@ -1,4 +1,4 @@
-"""Functions for tritonclient's own clients."""
+"""Helper functions for tritonclient's clients."""
 
 from __future__ import annotations
 

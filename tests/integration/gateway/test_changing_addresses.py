@@ -1,4 +1,4 @@
-"""Gateways in front of servers that come and go."""
+"""Gateways in front of servers that are added and removed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPEN = TritonSecurityConfig(restricted_endpoints=[])
 
 
 def start(stack, number):
-    """A server with a model that says its number, and one of its own."""
+    """A server with a model that returns its number, and another model of its own."""
 
     def who(requests):
         return [{"who": np.int32([number])} for _ in requests]
@@ -158,7 +158,7 @@ def test_a_sequence_stays_at_its_server_while_that_is_listed(addresses, gateway)
 
 
 def test_many_changes_leave_nothing_behind(addresses, gateway):
-    """Also those that a model has which nobody asks for any more, or that was not found."""
+    """Also the records of a model that is no longer requested, or that was not found."""
 
     def change(times):
         for number in range(times):

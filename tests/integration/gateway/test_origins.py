@@ -1,4 +1,4 @@
-"""Requests that pages of other sites have a browser send, names of the gateway, and what keys see of each other."""
+"""Requests that pages of other sites make a browser send, names of the gateway, and the isolation of keys."""
 
 from __future__ import annotations
 

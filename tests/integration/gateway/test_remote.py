@@ -1,4 +1,4 @@
-"""Gateways in front of servers elsewhere."""
+"""Gateways in front of remote servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that are slower than a model, and what waits for them."""
+"""Clients that are slower than a model, and the data that waits for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ steps: list[int] = []
 
 @batch
 def flood(x):
-    """Sends as much as anybody takes."""
+    """Sends as much as the client accepts."""
     steps.clear()
     try:
         while True:

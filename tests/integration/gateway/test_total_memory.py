@@ -1,4 +1,4 @@
-"""The limit on what all bodies take together."""
+"""The limit on the total memory of all bodies."""
 
 from __future__ import annotations
 

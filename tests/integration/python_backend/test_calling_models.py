@@ -59,7 +59,7 @@ class TritonPythonModel:"""
 
 @pytest.fixture(scope="module")
 def triton(repository):
-    """A server with models to ask: ``double``, ``count`` (decoupled), ``report`` and ``bound``."""
+    """A server with models to call: ``double``, ``count`` (decoupled), ``report`` and ``bound``."""
     with running_triton(model_repository=repository) as triton:
         triton.run()
         write(triton, repository, "double", ASKING, execute("return [y(2 * x(each)[0]) for each in requests]"))

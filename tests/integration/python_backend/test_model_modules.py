@@ -1,4 +1,4 @@
-"""How ``model.py`` is imported, and what it is told, on the real server."""
+"""How ``model.py`` is imported, and the arguments that it gets, on the real server."""
 
 from __future__ import annotations
 

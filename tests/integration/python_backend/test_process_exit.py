@@ -1,4 +1,4 @@
-"""A worker process ends as Python programs do: with exit handlers, finalizers and written files."""
+"""A worker process exits as Python programs do: with exit handlers, finalizers and written files."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from pytriton.server.config import TritonConfig
 
 
 class Command(OwnProcess):
-    """The command, in a process of its own."""
+    """The command, in its own process."""
 
     def __init__(self, folder, repository, *flags):
         ports = [f"--{name.replace('_', '-')}={port}" for name, port in FREE_PORTS.items()]
@@ -60,7 +60,7 @@ def test_a_repository_is_served_until_a_signal_comes(tmp_path, own_home, number)
         command.wait_until_serving()
         assert command.request("/v2/models/model/infer", BODY) == 200
         processes = [command.process, *command.process.children(recursive=True)]
-        wait_until(lambda: "Model model v1: " in command.log)  # from here on, a signal ends it in order
+        wait_until(lambda: "Model model v1: " in command.log)  # from here on, a signal shuts it down cleanly
         command.process.send_signal(number)
         assert command.process.wait(20) == 0
         assert none_runs(processes)

@@ -1,4 +1,4 @@
-"""ONNX models: what a definition says of the file, and what is refused."""
+"""ONNX models: definitions made from files, and refused arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""scikit-learn's estimators: the inputs and outputs that are found, and what is refused."""
+"""scikit-learn's estimators: the inputs and outputs that are found, and refused arguments."""
 
 from __future__ import annotations
 

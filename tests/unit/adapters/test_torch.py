@@ -1,4 +1,4 @@
-"""PyTorch modules: how they are called, the inputs and outputs that are found, and what is refused."""
+"""PyTorch modules: how they are called, the inputs and outputs that are found, and refused arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pytriton ray`` where there is no cluster, or no sense in what is asked."""
+"""``pytriton ray`` without a cluster, or with invalid arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 @pytest.fixture
 def closed_port() -> int:
-    """A port that nobody listens at."""
+    """A closed port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Messages over HTTP: what is sent is what tritonclient sends, and every response is read however it arrives."""
+"""Messages over HTTP: requests equal tritonclient's, and every response is read however it arrives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client's servers that come and go."""
+"""A client's servers that are added and removed."""
 
 from __future__ import annotations
 

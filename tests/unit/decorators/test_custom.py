@@ -1,4 +1,4 @@
-"""Helpers for decorators of one's own."""
+"""Helpers for custom decorators."""
 
 from __future__ import annotations
 

@@ -316,7 +316,7 @@ def test_an_abandoned_step_may_be_closed_in_another_context(monkeypatch):
 
 
 def drive(coroutine):
-    """Has a coroutine go on until it waits, without an event loop of its own."""
+    """Runs a coroutine until it waits, without an event loop."""
     loop = asyncio.new_event_loop()
     try:
         asyncio._set_running_loop(loop)

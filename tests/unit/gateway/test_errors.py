@@ -1,4 +1,4 @@
-"""What clients get to see of errors."""
+"""The errors that clients see."""
 
 from __future__ import annotations
 

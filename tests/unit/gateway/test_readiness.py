@@ -1,4 +1,4 @@
-"""Readiness, which anybody may ask for."""
+"""Readiness, which needs no key."""
 
 from __future__ import annotations
 

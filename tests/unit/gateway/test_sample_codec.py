@@ -1,4 +1,4 @@
-"""The short way for samples gives what the long way does."""
+"""The fast path for samples gives the same results as the general one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gateway records of requests."""
+"""The gateway's records of requests."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class Post:
 
     def __init__(self):
         self.polled = self.slept = 0
-        self.comes_after = 0  # so many times it is asked for in vain
+        self.comes_after = 0  # so many times it is polled unsuccessfully
 
     def send_request(self):
         self.polled += 1
@@ -33,7 +33,7 @@ class Post:
 
 
 class Clock:
-    """Time that passes by a microsecond whenever somebody looks."""
+    """Time that passes by a microsecond at each call."""
 
     def __init__(self):
         self.now_ns = 0

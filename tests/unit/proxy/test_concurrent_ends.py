@@ -19,7 +19,7 @@ from pytriton.proxy.worker.worker import ENDED
 
 
 class Ended:
-    """Notes how a callable of some kind ends that waits, or yields, for good."""
+    """Records how a callable ends that waits or yields for ever."""
 
     def __init__(self):
         self.begun = threading.Event()
@@ -88,7 +88,7 @@ class TestCancellation:
 
         assert ended.ended.wait(SOON_S)
         assert ended.how in ([asyncio.CancelledError], [GeneratorExit])
-        for request in range(2):  # and the instance is told, so that it has room for another
+        for request in range(2):  # and the instance is notified, so that it has room for another
             assert all(item == [[1]] for item in instance.stream(sequence, request))
         assert worker.connections == 1
 
@@ -372,7 +372,7 @@ class TestEnd:
 
         assert errors == [error]
         assert instance.channel.receive_now() is not None, "the response was sent before"
-        next_one = instance.notify(x(1))  # the worker goes on, until it is stopped
+        next_one = instance.notify(x(1))  # the worker continues, until it is stopped
         assert instance.stream(next_one)[-1].message == "model 'm': PyTritonUnrecoverableError: gone"
         assert next_one > sequence
 

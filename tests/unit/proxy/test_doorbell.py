@@ -35,7 +35,7 @@ def ends(backend):
 
 
 def receiving(receive):
-    """Has a thread receive, and returns it when it sleeps, and what it got or was told."""
+    """Has a thread receive; returns it when it sleeps, with the notification or error that it gets."""
     got = []
 
     def receive_or_end():

@@ -1,4 +1,4 @@
-"""Writing of results: what is copied, what stays in the batch, and what is cached."""
+"""Writing of results: copies, outputs that stay in the batch, and cached forms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections whose other side goes while their threads sleep."""
+"""Connections whose other side disconnects while their threads sleep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a worker process, here of one without a model."""
+"""The exit of a worker process, here of one without a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# Ends a process after a test's code.
+# Exits a process after a test's code.
 PROGRAM = """
 import atexit, ctypes, gc, sys, threading, time
 from pytriton.proxy.worker import process_exit

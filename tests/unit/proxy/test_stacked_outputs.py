@@ -1,4 +1,4 @@
-"""Stacked outputs behave as the list of dictionaries that they stand for, whatever is done to them."""
+"""Stacked outputs behave like the list of dictionaries that they stand for."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ class TestWorker:
         result, _ = instance.infer({"x": X})
 
         assert result.failures[0].message == "model 'm': PyTritonUnrecoverableError: gone"
-        instance.notify({"x": X})  # the worker goes on, until it is stopped
+        instance.notify({"x": X})  # the worker continues, until it is stopped
         instance.response([1])
         assert told[0] is error
 
@@ -102,7 +102,7 @@ class TestWorker:
             instance.infer({"x": X})
             gc.collect()
 
-        # The worker may still hold the one that it has just answered.
+        # The worker may still hold the one that it has just served.
         assert instance.connection.arena.in_use() <= 1
 
     def test_two_instances_of_one_callable_take_turns(self, wire):
@@ -243,7 +243,7 @@ class TestWorker:
         def known():
             return [batch_size for channel, batch_size in seen if channel is not instance.channel]
 
-        wait_until(lambda: known()[-2:] == [2, 0])  # 0: nobody has come for a second
+        wait_until(lambda: known()[-2:] == [2, 0])  # 0: no instance has connected for a second
         assert [batch_size for batch_size in known() if batch_size] == [1, 3, 2]
 
     def test_an_unknown_notification_closes_the_connection(self, serve):

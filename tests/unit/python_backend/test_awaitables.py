@@ -94,7 +94,7 @@ def is_deferred(kind):
 
 
 def answers(instance, kind, *requests):
-    """The answers to one batch of a model that is not decoupled."""
+    """The responses to one batch of a model that is not decoupled."""
     sequence = instance.notify(*requests)
     if is_deferred(kind):
         return [instance.stream(sequence, index)[0] for index in range(len(requests))]

@@ -1,4 +1,4 @@
-"""How many replicas a pool should have, by the load of those that it has."""
+"""The number of replicas that a pool should have under its current load."""
 
 import pytest
 

@@ -59,7 +59,7 @@ def test_every_setting_is_its_flag(config):
         value = getattr(config, name)
         flag = f"--{name.replace('_', '-')}="
         if name in OWN or (name == "grpc_use_ssl_mutual" and not value):
-            continue  # a test of its own tells why of the latter
+            continue  # the latter has its own test
         if isinstance(value, bool):
             expected.append(flag + ("true" if value else "false"))
         elif isinstance(value, list):

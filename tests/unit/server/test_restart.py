@@ -1,4 +1,4 @@
-"""The policy of restarts: at once, then with growing pauses, and not for ever."""
+"""The policy of restarts: at once, then with growing pauses, up to a limit."""
 
 from __future__ import annotations
 

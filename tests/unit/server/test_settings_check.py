@@ -229,7 +229,7 @@ def test_an_unreadable_certificate_file_is_refused(tls, tmp_path, name):
         refused(config, f"TritonConfig.{name} is '{path}', which cannot be read ({reason})", "name a PEM file")
 
 
-@pytest.mark.timeout(20)  # nobody is asked for the password
+@pytest.mark.timeout(20)  # without a prompt for the password
 @pytest.mark.parametrize(
     ("name", "kind", "content"),
     [

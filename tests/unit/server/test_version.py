@@ -1,4 +1,4 @@
-"""The version of a server: read, compared, and found in its folder."""
+"""Versions of servers: parsed, compared, and found in folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of known vulnerabilities, and what is said about a version."""
+"""The list of known vulnerabilities, and descriptions of versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of workarounds: what the code has is in it, and versions switch them."""
+"""The table of workarounds: it lists those of the code, and versions enable them."""
 
 from __future__ import annotations
 
