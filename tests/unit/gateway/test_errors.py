@@ -14,7 +14,7 @@ URL = "grpc://internal-7.example:8001"
     ("error", "shown"),
     [
         (failures.timed_out(URL, 3), "The server did not respond within 3 s."),
-        (failures.stream_failure(URL, "model 'M': see http://a"), "The server answered: model 'M': see http://a."),
+        (failures.stream_failure(URL, "model 'M': see http://a"), "The server responded: model 'M': see http://a."),
         (failures.unreachable(URL, "failed to connect to ipv4:10.1.2.3:8001"), "No server can be reached."),
         (
             failures.lost(URL, "Socket closed, peer ipv4:10.1.2.3:8001"),
