@@ -38,7 +38,7 @@ def app(image: str) -> Iterator[Path]:
         yield root
 
 
-def answers(port: int, path: str, body: bytes | None = None) -> bytes | None:
+def response_of(port: int, path: str, body: bytes | None = None) -> bytes | None:
     """The response to a request; None if there is none, or an error."""
     try:
         return urllib.request.urlopen(f"http://{HOST}:{port}{path}", body, timeout=10).read()
@@ -79,10 +79,10 @@ def test_pod_serves_as_its_user_on_a_read_only_root_and_exits_cleanly(app: Path)
     ports = {str(pod.ports["http"]): str(gateway)}
     command = [ports.get(argument, argument) for argument in pod.container["args"]]
     with Container(app, pod, *command, "--port=0", "--grpc-port=0", f"--metrics-port={metrics}") as container:
-        wait_until(lambda: container.process.poll() is not None or answers(gateway, "/health/ready"), 60)
+        wait_until(lambda: container.process.poll() is not None or response_of(gateway, "/health/ready"), 60)
         assert container.process.poll() is None, container.process.communicate()
-        assert answers(gateway, "/v1/models/Double", b'{"x": [1, 2]}') == b'{"y":[2.0,4.0]}'
-        assert b'nv_inference_request_success{model="Double"' in (answers(metrics, "/metrics") or b"")
+        assert response_of(gateway, "/v1/models/Double", b'{"x": [1, 2]}') == b'{"y":[2.0,4.0]}'
+        assert b'nv_inference_request_success{model="Double"' in (response_of(metrics, "/metrics") or b"")
         processes = [container.first, *container.first.children(recursive=True)]
         assert {uid for process in processes for uid in process.uids()} == {UID}
         status = Path(f"/proc/{container.first.pid}/status").read_text()

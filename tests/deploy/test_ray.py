@@ -196,10 +196,10 @@ class TestKubernetes:
         groups = groups_of(ray_service)
         pool, gateway, _ = config_of(ray_service)["applications"]
         triton = groups["triton"]
-        asked = deployment_of(pool).ray_actor_options
-        assert int(triton["rayStartParams"]["num-cpus"]) == asked["num_cpus"]
+        requested = deployment_of(pool).ray_actor_options
+        assert int(triton["rayStartParams"]["num-cpus"]) == requested["num_cpus"]
         gpus = int(container_of(triton)["resources"]["limits"].get("nvidia.com/gpu", 0))
-        assert gpus == asked.get("num_gpus", 0)
+        assert gpus == requested.get("num_gpus", 0)
         surge = deployment_of(pool)._deployment_config.max_surge_percent > 0
         assert triton["replicas"] >= pool["deployments"][0]["num_replicas"] + surge
         assert groups["gateway"]["replicas"] == gateway["deployments"][0]["num_replicas"]

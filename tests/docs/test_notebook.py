@@ -53,7 +53,7 @@ Run = Callable[..., list[Any]]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def jupyter_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def separate_jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Kernels use free ports, and neither read nor write the settings of the user."""
     with pytest.MonkeyPatch.context() as environment:
         for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
@@ -64,7 +64,7 @@ def jupyter_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 @pytest.fixture(scope="module")
-def executed(jupyter_of_its_own: None) -> Any:
+def executed(separate_jupyter: None) -> Any:
     """The example, with the outputs of its cells; an error in one of them is raised here."""
     notebook = nbformat.read(EXAMPLE, as_version=4)
     nbclient.NotebookClient(notebook, timeout=TIMEOUT_S, kernel_name="python3").execute(cwd=str(EXAMPLE.parent))

@@ -125,7 +125,7 @@ class LoadOn(threading.Thread):
 
     def __init__(self, program, model):
         super().__init__(daemon=True)
-        self.answers, self.errors = [], []
+        self.results, self.errors = [], []
         self._program, self._model, self._done = program, model, threading.Event()
         self.start()
 
@@ -133,7 +133,7 @@ class LoadOn(threading.Thread):
         connection = self._program.connection()
         try:
             while not self._done.is_set():
-                self.answers.append(self._program.ask(self._model, [1], connection))
+                self.results.append(self._program.ask(self._model, [1], connection))
         except Exception as error:
             self.errors.append(error)
         finally:

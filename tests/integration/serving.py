@@ -401,7 +401,7 @@ class Script(OwnProcess):
         assert line, f"the script ended:\n{self.stderr}"
         return line.rstrip("\n")
 
-    def go_on(self):
+    def resume(self):
         """Sends the line for which it waits."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()

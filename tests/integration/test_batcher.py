@@ -22,7 +22,7 @@ def send_back(requests):
 
 
 def sleeps_of(process):
-    """How often each thread of a process has gone to sleep, by its ID."""
+    """How often each thread of a process has slept, by its ID."""
     counts = {}
     for thread in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
         with contextlib.suppress(OSError):  # it has just ended

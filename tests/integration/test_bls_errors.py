@@ -204,10 +204,10 @@ def test_models_are_still_served_after_a_refused_cycle(triton, name):
 def test_an_undetected_call_to_oneself_times_out_with_a_reason(triton, name):
     """The context of another call is not the one of the batch that waits."""
     context = called(triton, f"other_{name}", lambda context: context)
-    asked = iter([True])  # the request that timed out is served later, and must not send another one
+    pending = iter([True])  # the request that timed out is served later, and must not send another one
 
     def ask_once(_, requests):
-        return [context.infer(name, ROW, timeout_s=0.3)] if next(asked, False) else [{"y": requests[0]["x"]}]
+        return [context.infer(name, ROW, timeout_s=0.3)] if next(pending, False) else [{"y": requests[0]["x"]}]
 
     bind_caller(triton, name, ask_once)
     error = refused(triton, name, 0)

@@ -126,14 +126,14 @@ def test_a_killed_client_leaves_no_generator(triton, name, watched, kind, protoc
 @pytest.mark.parametrize("kind", ["coroutine", "plain"])
 def test_a_grpc_request_that_is_cancelled_ends_its_callable(triton, name, watched, kind):
     bind_floats(triton, name, getattr(watched, kind))
-    context, answered = start_unary(triton, name)
+    context, outcomes = start_unary(triton, name)
     wait_until(lambda: watched.entered)
 
     cancelled = time.monotonic()
     context.cancel()
     watched.wait_for_end(cancelled)
-    wait_until(lambda: answered)
-    assert "CANCELLED" in str(answered[0])
+    wait_until(lambda: outcomes)
+    assert "CANCELLED" in str(outcomes[0])
 
 
 @pytest.mark.usefixtures("quiet_log")
@@ -172,9 +172,9 @@ def test_a_coroutine_is_cancelled_once_the_requests_timeout_has_passed(triton, n
         _, response = infer_json(triton, name, [json_floats([1])], parameters={"timeout": TIMEOUT_US})
         message = response["error"]
     else:
-        _, answered = start_unary(triton, name, timeout=TIMEOUT_US)
-        wait_until(lambda: answered)
-        message = answered[0].message()
+        _, outcomes = start_unary(triton, name, timeout=TIMEOUT_US)
+        wait_until(lambda: outcomes)
+        message = outcomes[0].message()
 
     assert message == f"model '{name}': the request's timeout has passed"
     watched.wait_for_end(sent + TIMEOUT_US / 1e6)
@@ -190,10 +190,10 @@ def test_a_plain_function_sees_that_the_requests_timeout_has_passed(triton, name
 
 @pytest.mark.parametrize("kind", ["coroutine", "waits", "generator", "plain"])
 def test_a_request_is_reported_as_cancelled_only_after_its_cancellation(triton, name, kind):
-    told = []
+    reported = []
 
     def look(requests):
-        told.append([request.is_cancelled() for request in requests])
+        reported.append([request.is_cancelled() for request in requests])
         return responses(requests, 1)
 
     async def coroutine(requests):
@@ -209,7 +209,7 @@ def test_a_request_is_reported_as_cancelled_only_after_its_cancellation(triton, 
     bind_stream(triton, name, infer_func)
 
     assert streamed(triton, name, 1)[0][0] == 1
-    assert told == [[False]]
+    assert reported == [[False]]
 
 
 def test_a_cleanup_that_awaits_runs_to_its_end(triton, name):

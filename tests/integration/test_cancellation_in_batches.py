@@ -16,20 +16,20 @@ from pytriton.proxy.types import Response
 
 @pytest.mark.parametrize("is_async", [True, False])
 def test_a_generator_can_check_whether_a_request_of_its_batch_is_cancelled(triton, name, is_async):
-    told = {}
+    seen_cancelled = {}
 
     def look(requests):
         for request in requests:
-            told[int(request["x"].item())] = request.is_cancelled()
+            seen_cancelled[int(request["x"].item())] = request.is_cancelled()
         return responses(requests, 0)
 
     async def steps_async(requests):
-        while len(requests) < 3 or not told.get(3):
+        while len(requests) < 3 or not seen_cancelled.get(3):
             yield look(requests)
             await asyncio.sleep(STEP_S)
 
     def steps(requests):
-        while len(requests) < 3 or not told.get(3):
+        while len(requests) < 3 or not seen_cancelled.get(3):
             yield look(requests)
             time.sleep(STEP_S)
 
@@ -37,12 +37,12 @@ def test_a_generator_can_check_whether_a_request_of_its_batch_is_cancelled(trito
     with stream_to(triton) as first, stream_to(triton) as second, stream_to(triton) as third:
         for number, stream in enumerate((first, second, third), 1):
             stream.send(name, number)
-        wait_until(lambda: len(told) == 3)
+        wait_until(lambda: len(seen_cancelled) == 3)
         third.cancel()
 
         assert first.replies()[-1].error is None
         assert second.replies()[-1].error is None
-    assert told == {1: False, 2: False, 3: True}
+    assert seen_cancelled == {1: False, 2: False, 3: True}
 
 
 @pytest.mark.usefixtures("quiet_log")

@@ -1,4 +1,4 @@
-"""Mixed load while servers and processes are killed and stopped at random: every response is correct, and nothing is left behind."""
+"""Mixed load while servers and processes are killed or stopped at random: all responses are correct."""
 
 from __future__ import annotations
 

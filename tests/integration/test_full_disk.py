@@ -100,8 +100,8 @@ def tell(function):
 def ask(model):
     body = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}
     url = f"http://127.0.0.1:{triton.config.http_port}/v2/models/{model}/infer"
-    with urllib.request.urlopen(url, json.dumps(body).encode()) as answer:
-        return json.load(answer)["outputs"][0]["data"][0]
+    with urllib.request.urlopen(url, json.dumps(body).encode()) as response:
+        return json.load(response)["outputs"][0]["data"][0]
 
 def bind(model):
     tensors = [Tensor(name="x", shape=(-1,), dtype=np.float32)]

@@ -203,12 +203,12 @@ def test_one_of_many_models_that_the_server_refuses_is_named_by_run(monkeypatch,
 @pytest.mark.parametrize("guard", ["1", "0"])
 def test_a_request_in_flight_is_served_when_many_models_are_stopped(monkeypatch, guard):
     monkeypatch.setenv("PYTRITON_GUARD", guard)
-    entered, go_on = threading.Event(), threading.Event()
+    entered, gate = threading.Event(), threading.Event()
 
     @batch
     def slow(x):
         entered.set()
-        go_on.wait(30)
+        gate.wait(30)
         return [x * 2]
 
     triton = running_triton()
@@ -220,12 +220,12 @@ def test_a_request_in_flight_is_served_when_many_models_are_stopped(monkeypatch,
         assert entered.wait(10)
         stopping = Background(triton.stop)
         wait_until(lambda: triton._session.server is None)
-        go_on.set()
+        gate.set()
         stopping.join(30)
         request.join(30)
         assert request.result == [8]
     finally:
-        go_on.set()
+        gate.set()
         triton.stop()
 
 

@@ -166,7 +166,7 @@ def test_two_versions_are_served_together(triton, name):
 
     assert send_floats(triton, name, [1], version=1) == [2]
     assert send_floats(triton, name, [1], version=3) == [30]
-    assert send_floats(triton, name, [1]) == [30], "without a version the latest answers"
+    assert send_floats(triton, name, [1]) == [30], "without a version the latest one responds"
     assert {(name, "1"), (name, "3")} <= served_models(triton)
     assert statistics_of(triton, name, 1)["inference_count"] == 1
     assert statistics_of(triton, name, 3)["inference_count"] == 2

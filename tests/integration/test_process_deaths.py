@@ -250,7 +250,7 @@ def test_a_model_without_a_living_process_stays_loaded(triton, name, tmp_path):
     process_of(name).kill()
     start = time.monotonic()
 
-    # The server unloads models of processes that have been gone for two seconds.
+    # The server unloads models of processes that exited two seconds ago.
     while time.monotonic() < start + 4:
         assert request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 200
         time.sleep(0.1)

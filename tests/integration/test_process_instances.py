@@ -264,11 +264,11 @@ def test_its_output_and_logs_reach_the_stderr_of_this_process(triton, name, capf
 
     seen = []
 
-    def has_come():
+    def has_arrived():
         seen.append(capfd.readouterr().err)
         return "asked\n" in "".join(seen)
 
-    wait_until(has_come)
+    wait_until(has_arrived)
     for line in (f"made {pid}\n", "warned\n", "raw \\xff\n"):
         assert line in "".join(seen)
 

@@ -96,32 +96,32 @@ class Watch(threading.Thread):
 
     def __init__(self, ask):
         super().__init__(daemon=True)
-        self.answers = []
+        self.states = []
         self._ask, self._done = ask, threading.Event()
         self.start()
 
     def run(self):
         while not self._done.is_set():
-            asked = time.monotonic()
-            self.answers.append((asked, self._ask()))
+            checked = time.monotonic()
+            self.states.append((checked, self._ask()))
             time.sleep(0.002)
 
     def since(self, moment, until=float("inf")):
         """The results of the checks from one moment until another."""
-        return [answer for asked, answer in self.answers if moment <= asked < until]
+        return [state for checked, state in self.states if moment <= checked < until]
 
     def has_returned_since(self, moment):
         """A condition: it was not ready, and is ready again."""
 
         def condition():
-            answers = self.since(moment)
-            return False in answers and True in answers[answers.index(False) :]
+            states = self.since(moment)
+            return False in states and True in states[states.index(False) :]
 
         return condition
 
     def wait_until_ready(self):
         """Waits until it is ready; returns the time of the first check."""
-        return wait_until(lambda: next((asked for asked, answer in self.answers if answer), None))
+        return wait_until(lambda: next((checked for checked, state in self.states if state), None))
 
     def finish(self):
         self._done.set()
@@ -188,20 +188,20 @@ def test_a_server_is_ready_while_it_serves_all_models_bound_at_the_start():
         server_of(triton).kill()
         for watch in watches:
             wait_until(watch.has_returned_since(killed))
-            answers = watch.since(killed)
-            down = answers.index(False)
-            up = answers.index(True, down)
-            assert set(answers) == {True, False}
-            assert set(answers[down:up]) == {False}
-            assert set(answers[up:]) == {True}
+            states = watch.since(killed)
+            down = states.index(False)
+            up = states.index(True, down)
+            assert set(states) == {True, False}
+            assert set(states[down:up]) == {False}
+            assert set(states[up:]) == {True}
 
         stopping = time.monotonic()
     for watch in watches:
         watch.finish()
-        answers = watch.since(stopping)
-        assert True not in answers[answers.index(False) :], "it is not ready for good"
-        asked = [asked for asked, answer in watch.answers if asked >= stopping and answer is False]
-        assert asked[0] - stopping < drain_s / 2, "it says so at once, not after the drain"
+        states = watch.since(stopping)
+        assert True not in states[states.index(False) :], "it stays unready"
+        checked = [checked for checked, state in watch.states if checked >= stopping and state is False]
+        assert checked[0] - stopping < drain_s / 2, "readiness ends at once, not after the drain"
 
 
 def test_a_server_without_bound_models_is_ready_when_it_runs():

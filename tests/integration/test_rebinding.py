@@ -50,7 +50,7 @@ class Load:
 
     Args:
         triton: The server.
-        names: The models that the clients ask, in turn; bound to `answering(0)`.
+        names: The models that the clients call, in turn; bound to `responding(0)`.
         batching: Whether the models have batches.
     """
 
@@ -86,7 +86,7 @@ class Load:
                     self.errors.append(f"{name}: {error!r}")
 
     def bind(self, name, number, *, instances=1, **arguments):
-        """Binds a model to `answering(number)`; numbers only grow."""
+        """Binds a model to `responding(number)`; numbers only grow."""
         self.being_bound[name] = number
         bind_floats(self._triton, name, [constant(number)] * instances, **arguments)
         self._bound[name] = number
@@ -161,16 +161,16 @@ def test_binding_other_models_under_load_drops_no_request(triton, name):
             load.bind(again, number)
             load.bind(f"{name}_new_{number}", number)
         load.wait_for_more()
-        answered = load.finish()
-    assert answered[quiet] == {0}
-    assert TIMES in answered[again]
+        numbers_of = load.finish()
+    assert numbers_of[quiet] == {0}
+    assert TIMES in numbers_of[again]
 
 
 def test_binding_versions_under_load_drops_no_request(triton, name):
     bind_floats(triton, name, constant(0), model_version=1)
     with load_on(triton, [name]) as load:
         for number in range(1, 9):
-            load.bind(name, number, model_version=number + 1)  # of which the latest answers
+            load.bind(name, number, model_version=number + 1)  # of which the latest responds
             bind_floats(triton, name, constant(-1), model_version=1)
         load.wait_for_more()
         assert load.finish()[name] <= set(range(9))
@@ -253,7 +253,7 @@ def assert_nothing_grows(home, once):
     before = OwnFootprint(home)
     for number in range(TIMES):
         once(number)
-    with contextlib.suppress(AssertionError):  # told below
+    with contextlib.suppress(AssertionError):  # reported below
         wait_until(lambda: not before.grown_to(OwnFootprint(home)))
     assert before.grown_to(OwnFootprint(home)) == {}
 

@@ -129,7 +129,7 @@ def test_the_status_of_each_response_among_others(triton, name):
     long_text = "no " * 30_000
     outcomes = [(200, None), (409, "conflict"), (500, None), (429, "too_many_requests"), (400, "invalid_argument")]
 
-    def answer(requests):
+    def respond(requests):
         status, refusal = outcomes[int(requests[0]["x"][0, 0])]
         if refusal is not None:
             raise PyTritonInvalidRequestError(long_text, status=refusal)
@@ -137,7 +137,7 @@ def test_the_status_of_each_response_among_others(triton, name):
             raise RuntimeError("conflict: too many requests: ")
         return [{"y": request["x"]} for request in requests]
 
-    bind_floats(triton, name, answer, config=ModelConfig(max_batch_size=1))
+    bind_floats(triton, name, respond, config=ModelConfig(max_batch_size=1))
 
     def send(number):
         with connection_to(triton) as connection:

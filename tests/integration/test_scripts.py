@@ -144,7 +144,7 @@ def test_an_exception_in_the_context_stops_the_server(run):
     before = shared_memory()
     script = run(WAITING.replace("time.sleep(60)", "input(); raise RuntimeError('on purpose')"))
 
-    script.go_on()
+    script.resume()
 
     assert script.wait() == 1
     assert "on purpose" in script.stderr
@@ -156,7 +156,7 @@ def test_a_script_that_exits_without_stop_stops_the_server(run, ending, status):
     before = shared_memory()
     script = run(NOTEBOOK + ending)
 
-    script.go_on()
+    script.resume()
 
     assert script.wait() == status, script.stderr
     assert_clean(script, before)
@@ -397,7 +397,7 @@ with Triton() as triton:
 """
     )
     assert script.line() == "True"
-    script.go_on()
+    script.resume()
     assert script.line() == "-15 True True"
     assert script.wait() == 0
 

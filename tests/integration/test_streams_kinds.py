@@ -101,10 +101,10 @@ async def return_none(requests):
 
 RETURNS = {
     "a function": (lambda requests: responses(requests, 1), [1]),
-    "a function that answers with nothing": (lambda requests: [None for _ in requests], [None]),
+    "a function that returns None": (lambda requests: [None for _ in requests], [None]),
     "a function that ends": (lambda requests: [Response({}, final=True) for _ in requests], [None]),
     "a coroutine": (return_one, [1]),
-    "a coroutine that answers with nothing": (return_none, [None]),
+    "a coroutine that returns None": (return_none, [None]),
 }
 
 

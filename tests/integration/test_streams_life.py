@@ -319,7 +319,7 @@ def test_a_script_that_exits_during_streams_ends_them_with_an_error(tmp_path, ki
             if end == "serve":
                 script.signal(signal.SIGTERM)
             else:
-                script.go_on()
+                script.resume()
             assert stream.replies()[-1].error == f"model 'm': {ENDED}"
             assert script.line() == "closed"
             assert script.wait() == 0

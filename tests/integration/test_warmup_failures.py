@@ -44,11 +44,11 @@ FAILURES = {
 
 @pytest.mark.parametrize("kind", FAILURES)
 def test_a_callable_that_fails_in_its_warm_up_is_not_bound(triton, client, name, kind):
-    infer, told = FAILURES[kind]
+    infer, message = FAILURES[kind]
     with pytest.raises(PyTritonInvalidOperationError, match=f"cannot load model '{name}'.*'sample'") as error:
         bind_floats(triton, name, infer, config=WARM)
 
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert name not in repr(list(triton._session.models)), "it is not among the bound models"
     with pytest.raises(InferenceServerException, match=name):
         client.infer(name, {"x": np.zeros((1, 2), np.float32)})

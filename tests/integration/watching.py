@@ -101,9 +101,9 @@ def start_unary(triton, name, number=1, **options):
     client = tritonclient.grpc.InferenceServerClient(f"{HOST}:{triton.config.grpc_port}")
     tensor = tritonclient.grpc.InferInput("x", [1, 1], "FP32")
     tensor.set_data_from_numpy(row(number))
-    answered = []
-    context = client.async_infer(name, [tensor], lambda result, error: answered.append(error or result), **options)
-    return context, answered
+    outcomes = []
+    context = client.async_infer(name, [tensor], lambda result, error: outcomes.append(error or result), **options)
+    return context, outcomes
 
 
 def unwanted_records(caplog):

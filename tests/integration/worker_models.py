@@ -126,7 +126,7 @@ def workers_of(triton):
 
 
 def kill(pid):
-    """Kills a process, and waits until all of its threads are gone, and its files with them."""
+    """Kills a process, and waits until all of its threads have exited and its files are closed."""
     process = psutil.Process(pid)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_running(process) and thread_count(pid) <= 1)

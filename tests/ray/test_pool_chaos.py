@@ -111,12 +111,12 @@ def test_killed_actors_are_replaced_within_ten_seconds(nodes):
             victim = random.choice(pool.replicas())
             os.kill(victim.pid, signal.SIGKILL)
             killed = time.monotonic()
-            wait_until(lambda victim=victim: len(ready(pool)) == 3 and is_gone(pool, victim), 60.0)
+            wait_until(lambda victim=victim: len(ready(pool)) == 3 and is_removed(pool, victim), 60.0)
             assert time.monotonic() - killed < WHOLE_S
     pool.shutdown()
 
 
-def is_gone(pool, victim):
+def is_removed(pool, victim):
     return victim.id not in {replica.id for replica in pool.replicas()}
 
 

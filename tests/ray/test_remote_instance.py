@@ -56,11 +56,11 @@ def test_requests_and_responses_are_those_of_other_instances(triton, name, clien
             for request in requests:
                 request["x"][:] += 1  # inputs may be changed
                 texts = [text + b"!" for text in request["text"].ravel()]
-                told = f"{request.request_id} {request.parameters['n']} {request.requested_output_names}"
+                metadata = f"{request.request_id} {request.parameters['n']} {request.requested_output_names}"
                 outputs = {
                     "y": request["x"],
                     "text": np.array(texts, object).reshape(-1, 1),
-                    "told": np.array([[told]]),
+                    "metadata": np.array([[metadata]]),
                 }
                 responses.append(Response(outputs, parameters={"seen": True}))
             return responses
@@ -68,8 +68,8 @@ def test_requests_and_responses_are_those_of_other_instances(triton, name, clien
         return infer
 
     text = Tensor(name="text", shape=(1,), dtype=bytes)
-    told = Tensor(name="told", shape=(1,), dtype=bytes)
-    triton.bind(name, remote(make), [*FLOATS_IN, text], [*FLOATS_OUT, text, told])
+    metadata = Tensor(name="metadata", shape=(1,), dtype=bytes)
+    triton.bind(name, remote(make), [*FLOATS_IN, text], [*FLOATS_OUT, text, metadata])
 
     x = np.arange(1 << 18, dtype=np.float32).reshape(1, -1)  # a megabyte, which Ray keeps in its object store
     inputs = {"x": x, "text": np.array([[b"\x00\xff"]], object)}
@@ -77,7 +77,7 @@ def test_requests_and_responses_are_those_of_other_instances(triton, name, clien
 
     assert np.array_equal(result.as_numpy("y"), x + 1)
     assert result.as_numpy("text").tolist() == [[b"\x00\xff!"]]
-    assert result.as_numpy("told").tolist() == [[b"id 7 ['y', 'text', 'told']"]]
+    assert result.as_numpy("metadata").tolist() == [[b"id 7 ['y', 'text', 'metadata']"]]
     assert result.get_response().parameters["seen"].bool_param
 
 

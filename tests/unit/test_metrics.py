@@ -166,12 +166,12 @@ def test_rounding_moves_no_observation_to_another_bucket() -> None:
 
 
 def test_a_change_is_signalled_once_until_it_is_collected() -> None:
-    told: list[MetricValue] = []
-    families = Families(told.append)
+    changed: list[MetricValue] = []
+    families = Families(changed.append)
     value = families.value(families.define(FamilySpec(MetricKind.GAUGE, "a", "", (), ())), ())
     value.add(1)
-    assert told == [value]
+    assert changed == [value]
     value.is_due = False
     value.add(1)
     value.add(1)
-    assert told == [value, value]
+    assert changed == [value, value]

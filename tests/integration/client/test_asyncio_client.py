@@ -135,11 +135,11 @@ def test_tasks_that_start_together_request_the_configuration_once(triton, name):
             (server,) = client._session.servers
             call = server.transport.call
 
-            def noting(method, *args, **kwargs):
+            def recording(method, *args, **kwargs):
                 requested.append(method)
                 return call(method, *args, **kwargs)
 
-            server.transport.call = noting
+            server.transport.call = recording
             await asyncio.gather(*[client.infer_sample([1]) for _ in range(20)])
 
     asyncio.run(send_request())
@@ -213,12 +213,12 @@ def test_waiting_for_the_server(url):
 
     asyncio.run(send_request())
 
-    async def wait_for_nobody():
+    async def wait_without_server():
         async with AsyncioModelClient(f"{HOST}:1", "any") as client:
             await client.wait_for_server(0.2)
 
     with pytest.raises(PyTritonClientTimeoutError, match="Waiting for http"):
-        asyncio.run(wait_for_nobody())
+        asyncio.run(wait_without_server())
 
 
 def test_loading_and_unloading(triton, name, url):

@@ -113,18 +113,18 @@ client_class = getattr(sys.modules["pytriton.client"], kind)
 client = client_class(url, name)
 
 def use(client):
-    answer = client.infer_sample([1])
-    if isinstance(answer, dict):
-        return answer["y"]
-    if hasattr(answer, "result"):
-        return answer.result(10)["y"]
+    returned = client.infer_sample([1])
+    if isinstance(returned, dict):
+        return returned["y"]
+    if hasattr(returned, "result"):
+        return returned.result(10)["y"]
     # Streams are read to their end: gRPC may crash the child of a fork while it cancels one in another thread.
-    if hasattr(answer, "__next__"):
-        return [response["y"] for response in answer][0]
+    if hasattr(returned, "__next__"):
+        return [response["y"] for response in returned][0]
     async def ask():
-        if hasattr(answer, "__anext__"):
-            return [response["y"] async for response in answer][0]
-        return (await answer)["y"]
+        if hasattr(returned, "__anext__"):
+            return [response["y"] async for response in returned][0]
+        return (await returned)["y"]
     return asyncio.run(ask())
 
 def use_in_child():
@@ -182,12 +182,12 @@ def test_a_child_follows_its_own_addresses(triton, name):
 @every_kind
 def test_using_a_client_of_the_parent_in_a_child_is_explained(triton, name, kind, protocol):
     bind_floats(triton, name, echo, config=config_for(kind))
-    *told, ended = run(CHILD_USES_ITS_PARENTS, triton, protocol, name, CLASSES[kind].__name__)
+    *errors, ended = run(CHILD_USES_ITS_PARENTS, triton, protocol, name, CLASSES[kind].__name__)
     assert ended == [0, 1]
     if kind == "blocking":
-        assert told == []
+        assert errors == []
     else:
-        (error,) = told
+        (error,) = errors
         assert error.startswith(f"PyTritonClientClosedError: The client of model '{name}' was made in the process that")
 
 

@@ -37,15 +37,15 @@ def settles(before):
 def test_clients_created_and_closed_again_and_again(triton, name, kind, url):
     bind_floats(triton, name, echo)
 
-    def come_and_go():
+    def open_and_close():
         with open_client(kind, url, name) as client:
             client.infer_sample([1])
 
-    come_and_go()
-    come_and_go()
+    open_and_close()
+    open_and_close()
     before = resources()
     for _ in range(20):
-        come_and_go()
+        open_and_close()
     settles(before)
 
 

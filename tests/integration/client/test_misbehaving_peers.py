@@ -48,7 +48,7 @@ ANSWERED_S = 0.4
 """Long enough for a response, also where the machine is busy."""
 SLACK_S = 4.0
 MODELS = ("once", "stream")
-"""Of a server for all clients: one that answers once, and one for streams."""
+"""Of a server for all clients: one with single responses, and one for streams."""
 
 
 def echo(requests):

@@ -159,7 +159,7 @@ class Load:
                 each.result()
 
     @property
-    def _goes_on(self):
+    def _is_running(self):
         return self._left > 0 and not any(each.done() for each in self._work)
 
     def _note(self, number, response, started):
@@ -172,7 +172,7 @@ class Load:
     def _send(self, protocol):
         with ModelClient(url_of(self._triton, protocol), "double") as client:
             number = 0
-            while number == 0 or self._goes_on:
+            while number == 0 or self._is_running:
                 number += 1
                 started = time.monotonic()
                 self._note(number, client.infer_sample(np.float32([number])), started)
@@ -180,7 +180,7 @@ class Load:
     def _send_asynchronously(self, protocol):
         async def send(client):
             number = 0
-            while number == 0 or self._goes_on:
+            while number == 0 or self._is_running:
                 number += 1
                 started = time.monotonic()
                 self._note(number, await client.infer_sample(np.float32([number])), started)
@@ -193,13 +193,13 @@ class Load:
 
     def _kill_now_and_then(self):
         for number in range(self._kills):
-            while self.sent < number * self._count // self._kills and self._goes_on:
+            while self.sent < number * self._count // self._kills and self._is_running:
                 time.sleep(0.01)
             wait_until(lambda: is_ready(self._triton), 30)  # five starts in a row that fail are the end
             kill(self._triton)
             self._left -= 1
             if self._left == 1:
-                wait_until(lambda: self.sent >= self._count or not self._goes_on, 600)
+                wait_until(lambda: self.sent >= self._count or not self._is_running, 600)
 
 
 @pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])

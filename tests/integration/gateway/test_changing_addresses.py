@@ -80,21 +80,21 @@ def gateway(addresses):
         yield gateway
 
 
-def who_responds(gateway, count=4):
+def responding_servers(gateway, count=4):
     return {gateway.post("Who", {"x": [1]}).json()["who"] for _ in range(count)}
 
 
 def test_requests_follow_the_addresses(addresses, gateway):
     for numbers in ((0,), (0, 1), (2,), (1, 2)):
         addresses.show(*numbers)
-        assert who_responds(gateway) == set(numbers)
+        assert responding_servers(gateway) == set(numbers)
 
 
 def test_readiness_follows_the_addresses(addresses, gateway):
     assert gateway.get("/health/ready").status == 503
     addresses.show(1)
     assert gateway.get("/health/ready").status == 200
-    assert who_responds(gateway) == {1}
+    assert responding_servers(gateway) == {1}
     addresses.show()
     assert gateway.get("/health/ready").status == 503
     assert gateway.get("/v1/models").status == 503
@@ -111,7 +111,7 @@ def test_models_and_statistics_follow_the_addresses(tritons, addresses, gateway)
 
     addresses.show(0)
     assert models() == {"Only0"}
-    who_responds(gateway)
+    responding_servers(gateway)
     addresses.show(0, 2)
     assert models() == {"Only0", "Only2"}
     counts = [serving.statistics_of(triton, "Who")["inference_count"] for triton in tritons]
@@ -127,7 +127,7 @@ def test_a_request_without_an_address_waits_briefly_and_gets_retry_after(address
     assert (refused.status, refused.headers["retry-after"]) == (503, "1")
     assert "no address at present" in refused.json()["error"]["message"]
     addresses.show(0)
-    assert who_responds(gateway) == {0}
+    assert responding_servers(gateway) == {0}
 
 
 def test_streams_follow_the_addresses(addresses, gateway):
@@ -150,11 +150,11 @@ def test_a_sequence_stays_at_its_server_while_that_is_listed(addresses, gateway)
     before = {sequence: server_of(sequence) for sequence in sequences}
     assert len(set(before.values())) > 1
     assert {sequence: server_of(sequence) for sequence in sequences} == before
-    gone = before[1]
-    addresses.show(*({0, 1, 2} - {gone}))
+    victim = before[1]
+    addresses.show(*({0, 1, 2} - {victim}))
     after = {sequence: server_of(sequence) for sequence in sequences}
-    assert all(after[sequence] == before[sequence] for sequence in sequences if before[sequence] != gone)
-    assert gone not in after.values()
+    assert all(after[sequence] == before[sequence] for sequence in sequences if before[sequence] != victim)
+    assert victim not in after.values()
 
 
 def test_many_changes_leave_nothing_behind(addresses, gateway):
@@ -164,18 +164,18 @@ def test_many_changes_leave_nothing_behind(addresses, gateway):
         for number in range(times):
             addresses.show(number % 3)
             addresses.urls = [*addresses.urls, f"127.0.0.1:{number + 1}"]
-            assert who_responds(gateway, 1) == {number % 3}
+            assert responding_servers(gateway, 1) == {number % 3}
             assert gateway.post("Missing", {"x": [1]}).status in (404, 503)
 
     addresses.show(0, 1, 2)
     gateway.post("Only1", {"x": [1]})
     change(5)
     addresses.show(0)
-    who_responds(gateway)
+    responding_servers(gateway)
     before = resources()
     change(40)
     addresses.show(0)
-    who_responds(gateway)
+    responding_servers(gateway)
     serving.wait_until(lambda: all(now <= then + 6 for now, then in zip(resources(), before, strict=True)))
 
 
@@ -191,15 +191,15 @@ def test_invalid_addresses(addresses, gateway, urls, caplog, monkeypatch):
     assert gateway.get("/health/ready").status == 503
     assert gateway.post("Who", {"x": [1]}).status == 503
     addresses.show(0)
-    assert who_responds(gateway) == {0}
+    assert responding_servers(gateway) == {0}
     addresses.urls = urls
-    assert who_responds(gateway) == {0}  # as before
+    assert responding_servers(gateway) == {0}  # as before
     assert "Addresses() failed" in caplog.text
 
 
 def test_creating_it_requests_nothing():
-    asked = []
-    Gateway(lambda: asked.append(1))
-    assert not asked
+    lookups = []
+    Gateway(lambda: lookups.append(1))
+    assert not lookups
     with pytest.raises(PyTritonBadParameterError):
         RemoteUpstream([], 1.0)

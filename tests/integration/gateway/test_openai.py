@@ -25,7 +25,7 @@ def text(name, **settings):
 
 
 @batch
-def parrot(messages, max_tokens=None):
+def echo_words(messages, max_tokens=None):
     words = json.loads(messages[0, 0])[-1]["content"].split(" ")
     if words == ["fail"]:
         raise ValueError("no such luck")
@@ -52,7 +52,7 @@ def bind_text_models(triton):
     max_tokens = Tensor(name="max_tokens", dtype=np.int32, shape=(1,), optional=True)
     temperature = Tensor(name="temperature", dtype=np.float32, shape=(1,), optional=True)
     one = ModelConfig(max_batch_size=1, decoupled=True)
-    triton.bind("Parrot", parrot, [text("messages"), max_tokens], [text("text"), text("finish_reason")], config=one)
+    triton.bind("Parrot", echo_words, [text("messages"), max_tokens], [text("text"), text("finish_reason")], config=one)
     triton.bind("Upper", upper, [text("prompt"), temperature], [text("text")], config=ModelConfig(max_batch_size=8))
     vector = Tensor(name="embedding", dtype=np.float32, shape=(2,))
     triton.bind("Embed", embed, [text("text")], [vector], config=ModelConfig(max_batch_size=8))
@@ -214,10 +214,10 @@ def test_models(client):
 
 
 def test_a_name_with_slashes(served, text_gateway):
-    with gateway_of(served, openai=[OpenAIChat("Parrot", name="org/birds/parrot")]) as gateway:
+    with gateway_of(served, openai=[OpenAIChat("Parrot", name="org/birds/echo_words")]) as gateway:
         with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client:
-            assert client.models.retrieve("org/birds/parrot").id == "org/birds/parrot"
-            assert client.chat.completions.create(model="org/birds/parrot", messages=HELLO).choices
+            assert client.models.retrieve("org/birds/echo_words").id == "org/birds/echo_words"
+            assert client.chat.completions.create(model="org/birds/echo_words", messages=HELLO).choices
         assert gateway.get("/v1/models/org/birds").status == 404
 
 

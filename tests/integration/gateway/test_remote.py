@@ -30,7 +30,7 @@ def who(name):
     return infer
 
 
-def bind_who(triton, name):
+def bind_name(triton, name):
     config = ModelConfig(batching=False)
     triton.bind("Who", who(name), NUMBERS, [Tensor(name="name", dtype=bytes, shape=(1,))], config=config)
 
@@ -47,7 +47,7 @@ def pair():
         for name in ("one", "two"):
             triton = stack.enter_context(serving.Triton(config=serving.free_config(), security_config=OPEN))
             bind_all(triton)
-            bind_who(triton, name)
+            bind_name(triton, name)
             triton.run()
             tritons.append(triton)
         yield tritons
@@ -147,7 +147,7 @@ def test_text_models(pair):
 
 def test_another_server_takes_over(pair):
     with serving.Triton(config=serving.free_config(), security_config=OPEN) as third:
-        bind_who(third, "three")
+        bind_name(third, "three")
         third.run()
         with gateway_of([address(pair[0]), address(third)]) as gateway:
             names = {gateway.post("Who", {"x": [1]}).json()["name"] for _ in range(4)}
@@ -179,7 +179,7 @@ def test_a_model_reloaded_with_another_configuration(pair, monkeypatch):
 
 def test_lists_require_the_token_of_the_servers():
     with serving.running_triton() as triton:
-        bind_who(triton, "one")
+        bind_name(triton, "one")
         triton.run()
         with gateway_of(address(triton)) as gateway:
             refused = gateway.get("/v1/models")

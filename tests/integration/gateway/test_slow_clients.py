@@ -34,7 +34,7 @@ def flood(x):
 
 
 @batch
-def babble(messages):
+def write_endlessly(messages):
     steps.clear()
     try:
         while True:
@@ -49,7 +49,7 @@ def flooding(served):
     endless = ModelConfig(max_batch_size=1, decoupled=True)
     served.bind("Flood", flood, gateways.NUMBERS, gateways.DOUBLED, config=endless)
     messages, text = Tensor(name="messages", dtype=bytes, shape=(1,)), Tensor(name="text", dtype=bytes, shape=(1,))
-    served.bind("Babble", babble, [messages], [text], config=endless)
+    served.bind("Babble", write_endlessly, [messages], [text], config=endless)
     return served
 
 
@@ -117,8 +117,8 @@ def test_one_step_may_be_larger_than_the_limit(flooding):
 
 
 @contextlib.contextmanager
-def untaken_response(gateway):
-    """A client that takes nothing of a large response, which the model has returned."""
+def unread_response(gateway):
+    """A client that does not read a large response, which the model has returned."""
     numbers = json.dumps({"x": [1.5] * 2_000_000}).encode()
     gateways.sizes.clear()
     with connected(gateway, request("/v1/models/Double", numbers)) as connection:
@@ -128,7 +128,7 @@ def untaken_response(gateway):
 
 def test_an_unread_response_counts_as_in_flight(served):
     with gateway_of(served, max_requests=1) as gateway:
-        with untaken_response(gateway) as connection:
+        with unread_response(gateway) as connection:
             assert connection.recv(12) == b"HTTP/1.1 200"
             assert gateway.post("Double", {"x": [1]}).status == 503
         serving.wait_until(lambda: gateway.post("Double", {"x": [1]}).status == 200)
@@ -137,7 +137,7 @@ def test_an_unread_response_counts_as_in_flight(served):
 def test_an_unread_response_counts_as_memory(served):
     large = {"x": [1] * 50_000}
     with gateway_of(served, max_total_body_size=16 << 20) as gateway:
-        with untaken_response(gateway) as connection:
+        with unread_response(gateway) as connection:
             assert connection.recv(12) == b"HTTP/1.1 200"
             assert gateway.post("Double", large).status == 503
             assert gateway.post("Double", {"x": [1]}).status == 200

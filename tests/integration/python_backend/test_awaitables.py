@@ -36,7 +36,7 @@ HEADS = {
     "decorated": "@passed_on\nasync ",
     "run by its decorator": "@run\nasync ",
     "run by its decorator in the thread's loop": "@run_in_the_threads_loop\nasync ",
-    "returned": "def execute(self, requests):\n    return self.answer(requests)\n\nasync ",
+    "returned": "def execute(self, requests):\n    return self.respond(requests)\n\nasync ",
 }
 every_kind = pytest.mark.parametrize("kind", HEADS)
 
@@ -64,7 +64,7 @@ await self.gate.wait()
 @pytest.fixture
 def load(triton, repository, name):
     def load(kind, body, **more):
-        method = execute(body).replace("execute", "answer") if kind == "returned" else execute(body)
+        method = execute(body).replace("execute", "respond") if kind == "returned" else execute(body)
         return write(triton, repository, name, AWAITED, HEADS[kind] + method, **more)
 
     return load

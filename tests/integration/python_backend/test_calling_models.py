@@ -306,11 +306,11 @@ return [pb_utils.InferenceResponse(error=response.error())]
 
     def test_threads_call_models_after_execute_has_returned(self, triton, name, load):
         body = """
-def answer(sender):
+def respond(sender):
     sender.send(y(value_of(ask("double", 21).exec())), FINAL)
 
 for request in requests:
-    threading.Timer(0.02, answer, (request.get_response_sender(),)).start()
+    threading.Timer(0.02, respond, (request.get_response_sender(),)).start()
 """
         load(execute(body), config=DECOUPLED)
         assert streamed(triton, name, 1)[0] == [42]

@@ -130,7 +130,7 @@ def test_conda_unpack_is_run_after_unpacking_an_archive(tmp_path, environment):
     folder = write_model(
         tmp_path, "model", start=START, config=execution_environment("$$TRITON_MODEL_DIRECTORY/packed.tar")
     ).parent
-    unpack = "import pathlib, sys; (pathlib.Path(sys.prefix) / 'told').touch()"
+    unpack = "import pathlib, sys; (pathlib.Path(sys.prefix) / 'has_run').touch()"
     (tmp_path / "conda-unpack").write_text(unpack)
     (tmp_path / "conda-unpack").chmod(0o755)
     with tarfile.open(folder / "packed.tar", "w") as tar:
@@ -139,7 +139,7 @@ def test_conda_unpack_is_run_after_unpacking_an_archive(tmp_path, environment):
     (tmp_path / "conda-unpack").unlink()
     with running_triton(model_repository=tmp_path) as triton:
         triton.run()
-        assert (pathlib.Path(seen(tmp_path, "model")[0]) / "told").exists()
+        assert (pathlib.Path(seen(tmp_path, "model")[0]) / "has_run").exists()
 
 
 @pytest.mark.parametrize(

@@ -102,8 +102,8 @@ sender.send(flags=FINAL)
             assert [said(output) for output in ("debug", "w", "z", "y")] == [1, 1, 1, 0]
 
     def test_a_calling_model_gets_the_outputs_that_it_requests(self, triton, repository, name):
-        answer = execute("return [more(*x(request)) for request in requests]")
-        write(triton, repository, f"{name}_asked", MORE, answer, config=SECOND)
+        body_of_callee = execute("return [more(*x(request)) for request in requests]")
+        write(triton, repository, f"{name}_asked", MORE, body_of_callee, config=SECOND)
         body = f"""
 request = pb_utils.InferenceRequest(
     model_name="{name}_asked", requested_output_names=["w"], inputs=[pb_utils.Tensor("x", np.ones((1, 1), np.float32))]

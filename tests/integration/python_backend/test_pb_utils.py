@@ -94,19 +94,19 @@ return [
         load(execute(body), whole=TEXT)
         assert text_of(triton, name) == ["", 0, 0, 0, {}, ["y"]]
         parameters = {"temperature": 0.5, "k": 7, "greedy": True, "stop": "é"}
-        told = text_of(triton, name, id="seven", parameters={**parameters, "timeout": 1_000_000})
-        assert told == ["seven", 0, 0, 1_000_000, parameters, ["y"]]
+        reported = text_of(triton, name, id="seven", parameters={**parameters, "timeout": 1_000_000})
+        assert reported == ["seven", 0, 0, 1_000_000, parameters, ["y"]]
 
     @pytest.mark.parametrize("sequence", [7, 2**63 - 1, "a-sequence"])
     def test_requests_belong_to_sequences(self, triton, name, load, sequence):
         load(execute("return [text([each.correlation_id(), each.flags()]) for each in requests]"), whole=TEXT)
         with client_of(triton, "grpc") as client:
             options = {"sequence_id": sequence}
-            told = [
+            reported = [
                 client.infer(name, {"x": row(1)}, sequence_start=start, sequence_end=end, **options)["y"].item()
                 for start, end in [(True, False), (False, False), (False, True)]
             ]
-        assert [json.loads(each) for each in told] == [[sequence, 1], [sequence, 0], [sequence, 2]]
+        assert [json.loads(each) for each in reported] == [[sequence, 1], [sequence, 0], [sequence, 2]]
 
     def test_sequences_have_their_control_inputs(self, triton, name, load):
         config = """
@@ -217,14 +217,14 @@ for request in requests:
 
     def test_threads_send_after_execute_has_returned(self, triton, name, load):
         body = """
-def answer(sender, value):
+def respond(sender, value):
     for i in range(3):
         time.sleep(0.01)
         sender.send(y(value + i))
     sender.send(flags=FINAL)
 
 for request in requests:
-    threading.Thread(target=answer, args=(request.get_response_sender(), x(request)[0])).start()
+    threading.Thread(target=respond, args=(request.get_response_sender(), x(request)[0])).start()
 """
         load(execute(body), config=DECOUPLED)
         with stream_to(triton) as stream:

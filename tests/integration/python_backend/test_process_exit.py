@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 def tell(name):
-    with (HERE / "told").open("a") as file:
+    with (HERE / "recorded").open("a") as file:
         file.write(name + "\\n")
 
 
@@ -54,29 +54,29 @@ def load(triton, repository, name):
     return load
 
 
-def told(folder):
-    return (folder / "told").read_text().split()
+def recorded(folder):
+    return (folder / "recorded").read_text().split()
 
 
 def test_exit_handlers_run_after_finalize_in_reverse_order(load):
     more = "    def finalize(self):\n        tell('finalize')\n"
     folder = load("atexit.register(tell, 'first')\natexit.register(tell, 'second')", more)()
-    assert told(folder) == ["finalize", "second", "first"]
+    assert recorded(folder) == ["finalize", "second", "first"]
 
 
 def test_exit_handlers_run_in_the_main_thread(load):
     folder = load("atexit.register(lambda: tell(threading.current_thread().name))")()
-    assert told(folder) == ["MainThread"]
+    assert recorded(folder) == ["MainThread"]
 
 
 def test_other_exit_handlers_run_after_one_that_raises(load):
     folder = load("atexit.register(tell, 'first')\natexit.register(lambda: 1 / 0)")()
-    assert told(folder) == ["first"]
+    assert recorded(folder) == ["first"]
 
 
 def test_the_model_is_deleted_after_the_exit_handlers(load):
     folder = load("atexit.register(tell, 'handler')", "    def __del__(self):\n        tell('deleted')\n")()
-    assert told(folder) == ["handler", "deleted"]
+    assert recorded(folder) == ["handler", "deleted"]
 
 
 def test_files_are_written(load):
@@ -100,7 +100,7 @@ FOLDER = tempfile.TemporaryDirectory(dir=HERE)
 tell(self.folder.name + "\\n" + FOLDER.name)
 """
     folder = load(start)()
-    assert len(told(folder)) == 2
+    assert len(recorded(folder)) == 2
     assert [path for path in folder.iterdir() if path.is_dir()] == []
 
 
@@ -121,7 +121,7 @@ self.pool = ThreadPoolExecutor(1)
 self.pool.submit(time.sleep, 0.3)
 """
     more = "    def finalize(self):\n        self.pool.submit(tell, 'done')\n"
-    assert told(load(start, more)()) == ["done"]
+    assert recorded(load(start, more)()) == ["done"]
 
 
 def test_background_tasks_of_an_awaited_call_clean_up_before_finalize(load):
@@ -151,7 +151,7 @@ self.tasks = []
     def finalize(self):
         tell("finalize")
 """
-    assert told(load(start, more)()) == ["cleaned", "finalize"]
+    assert recorded(load(start, more)()) == ["cleaned", "finalize"]
 
 
 @pytest.mark.parametrize("is_daemon", [True, False])

@@ -49,11 +49,11 @@ class Changing:
     def __init__(self, *ports):
         self.ports = ports
         self.connections = []
-        self.asked = 0
+        self.lookups = 0
         self.set = ChangingServerSet(self.addresses, self.server_at, lambda _: None, run)
 
     def addresses(self):
-        self.asked += 1
+        self.lookups += 1
         if isinstance(self.ports, Exception):
             raise self.ports
         return [f"localhost:{port}" for port in self.ports] if isinstance(self.ports, tuple) else self.ports
@@ -92,7 +92,7 @@ def test_remaining_servers_keep_their_connections_and_removed_ones_lose_them(lis
 
 def test_no_address_is_looked_up_before_the_first_use():
     changing = Changing(1)
-    assert (changing.asked, list(changing.set.present)) == (0, [])
+    assert (changing.lookups, list(changing.set.present)) == (0, [])
 
 
 def test_a_server_in_use_is_closed_when_the_last_request_has_ended():
@@ -135,7 +135,7 @@ def test_each_attempt_looks_up_addresses_once_and_tries_each_server_once():
     changing = Changing(1, 2, 3)
     tried = [server.transport.url.port for server in changing.set.candidates()]
     assert sorted(tried) == [1, 2, 3]
-    assert changing.asked == 4
+    assert changing.lookups == 4
 
 
 def test_a_server_added_between_two_attempts_is_tried():
@@ -168,22 +168,22 @@ def test_a_list_that_is_changed_in_place():
 def test_an_older_lookup_does_not_overwrite_a_newer_one():
     changing = Changing()
     changing.look(1)
-    asked, go_on = threading.Event(), threading.Event()
+    lookups, gate = threading.Event(), threading.Event()
     answers = iter([["localhost:1", "localhost:2"], ["localhost:3"]])
 
     def addresses():
         answer = next(answers)
         if len(answer) == 2:
-            asked.set()
-            go_on.wait(10)
+            lookups.set()
+            gate.wait(10)
         return answer
 
     changing.set._addresses = addresses
     slow = threading.Thread(target=changing.set.look)
     slow.start()
-    asked.wait(10)
+    lookups.wait(10)
     assert ports_of(changing.set.look()) == [3]
-    go_on.set()
+    gate.set()
     slow.join()
     assert ports_of(changing.set.present) == [3]
     assert changing.open() == [3]
@@ -296,7 +296,7 @@ def test_keys_are_spread():
 def test_creating_clients_looks_up_no_addresses(client_class):
     changing = Changing()
     client = client_class(changing.addresses, "any")
-    assert changing.asked == 0
+    assert changing.lookups == 0
     if client_class is not FuturesModelClient:
         assert repr(client) == f"{client_class.__name__}(Changing.addresses(), 'any')"
 

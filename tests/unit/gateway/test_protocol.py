@@ -147,10 +147,10 @@ def test_a_connection_without_requests_is_closed(path: str) -> None:
 
 
 def test_a_body_that_the_application_does_not_read_is_not_kept() -> None:
-    asked, connections = asyncio.Event(), []
+    requested, connections = asyncio.Event(), []
 
     async def respond_with_size(scope: Any, receive: Any, send: Any) -> None:
-        await asked.wait()
+        await requested.wait()
         size, more = 0, True
         while more:
             message = await receive()
@@ -173,7 +173,7 @@ def test_a_body_that_the_application_does_not_read_is_not_kept() -> None:
             while not (connections and connections[0].flow.read_paused):
                 await asyncio.sleep(0)
             assert len(connections[0].cycle.body) < 1 << 20
-            asked.set()
+            requested.set()
             assert (await reader.readuntil(b"10000000")).startswith(b"HTTP/1.1 200")
             writer.close()
 

@@ -12,7 +12,7 @@ from pytriton.gateway import Gateway
 from pytriton.gateway.local import LocalUpstream
 
 
-async def asked(gateway: Gateway) -> int:
+async def checked(gateway: Gateway) -> int:
     status = 0
 
     async def send(message: Any) -> None:
@@ -36,9 +36,9 @@ def test_concurrent_checks_share_one_request_to_the_server(monkeypatch: Any) -> 
     monkeypatch.setattr(gateway._models.upstream, "is_ready", is_ready)
 
     async def main() -> None:
-        assert await asyncio.gather(*(asked(gateway) for _ in range(100))) == [200] * 100
+        assert await asyncio.gather(*(checked(gateway) for _ in range(100))) == [200] * 100
         assert len(questions) == 1
-        assert await asked(gateway) == 200
+        assert await checked(gateway) == 200
         assert len(questions) == 2
 
     asyncio.run(main())

@@ -114,8 +114,8 @@ def test_a_wait_may_time_out(spin):
     assert spin.wait(lambda: None, lambda: None) is None
 
 
-def awake_in_vain(spin, times):
-    """Waits that often for what does not come soon; returns the numbers of those for which it was awake."""
+def unsuccessful_spins(spin, times):
+    """Waits for as many late events; returns the numbers of those during which it was awake."""
     numbers = []
     for number in range(times):
         post = Post()
@@ -130,15 +130,15 @@ def test_spinning_pauses_longer_after_each_unsuccessful_attempt(spin):
     busy(spin)
 
     # Awake once, 8 times asleep, awake once, 16 times asleep.
-    assert awake_in_vain(spin, 40) == [0, 9, 26]
+    assert unsuccessful_spins(spin, 40) == [0, 9, 26]
 
 
 def test_spinning_pauses_less_once_it_has_paid_off(spin):
     busy(spin)
-    assert awake_in_vain(spin, 9 + 17) == [0, 9]  # the next rest would be of 32
+    assert unsuccessful_spins(spin, 9 + 17) == [0, 9]  # the next rest would be of 32
 
     assert [Post().wait(spin) for _ in range(3)] == ["awake"] * 3
-    assert awake_in_vain(spin, 10) == [0, 9]
+    assert unsuccessful_spins(spin, 10) == [0, 9]
 
 
 def test_a_thread_sleeps_while_requests_queue_and_once_more_afterwards(spin):

@@ -230,7 +230,7 @@ class TestCancellation:
         assert begun.wait(TIMEOUT_S)
         instance.cancel(sequence)
 
-        assert instance.stream(sequence) == [], "nobody is there to be told"
+        assert instance.stream(sequence) == [], "no client is connected"
         assert "while it ends" in caplog.text
 
 
@@ -350,7 +350,7 @@ class TestEnd:
 
     @pytest.mark.parametrize("kind", ["coroutine", "generator", "async generator"])
     def test_an_unrecoverable_error_is_reported_after_its_response(self, serve, kind):
-        told = threading.Event()
+        reported = threading.Event()
         error = PyTritonUnrecoverableError("gone")
 
         async def coroutine(requests):
@@ -364,11 +364,11 @@ class TestEnd:
 
         def on_unrecoverable(told_error):
             errors.append(told_error)
-            told.set()
+            reported.set()
 
         _, instance = serve(coroutine if kind == "coroutine" else one_by_one(kind, steps), on_unrecoverable)
         sequence = instance.notify(x(1))
-        assert told.wait(TIMEOUT_S)
+        assert reported.wait(TIMEOUT_S)
 
         assert errors == [error]
         assert instance.channel.receive_now() is not None, "the response was sent before"

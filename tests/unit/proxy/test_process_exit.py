@@ -146,7 +146,7 @@ except BaseException as error:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "told"),
+    ("error", "status", "message"),
     [
         ("SystemExit", 0, ""),
         ("SystemExit(3)", 3, ""),
@@ -154,13 +154,13 @@ except BaseException as error:
         ("KeyboardInterrupt", 1, "KeyboardInterrupt"),
     ],
 )
-def test_an_uncaught_exception_ends_the_process_despite_busy_threads(error, status, told):
+def test_an_uncaught_exception_ends_the_process_despite_busy_threads(error, status, message):
     command = [sys.executable, "-c", UNCAUGHT, "", error]
     process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert (process.returncode, process.stdout) == (status, "handler\n")
-    assert told in process.stderr
-    assert bool(process.stderr) == bool(told)
+    assert message in process.stderr
+    assert bool(process.stderr) == bool(message)
 
 
 def test_a_hanging_handler_does_not_block_the_exit_after_an_exception():

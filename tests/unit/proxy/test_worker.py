@@ -86,15 +86,15 @@ class TestWorker:
         assert instance.infer({"x": X})[1]["y"][0].tolist() == (X * 2).tolist()
 
     def test_an_unrecoverable_error_is_reported_after_its_response(self, serve):
-        told = []
+        reported = []
         error = PyTritonUnrecoverableError("gone")
-        _, instance = serve(failing(error), told.append)
+        _, instance = serve(failing(error), reported.append)
         result, _ = instance.infer({"x": X})
 
         assert result.failures[0].message == "model 'm': PyTritonUnrecoverableError: gone"
         instance.notify({"x": X})  # the worker continues, until it is stopped
         instance.response([1])
-        assert told[0] is error
+        assert reported[0] is error
 
     def test_inputs_are_released_once_the_result_is_sent(self, serve):
         _, instance = serve(double)

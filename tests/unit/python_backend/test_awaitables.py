@@ -93,7 +93,7 @@ def is_deferred(kind):
     return KINDS[kind][1] is DECORATED
 
 
-def answers(instance, kind, *requests):
+def responses_of(instance, kind, *requests):
     """The responses to one batch of a model that is not decoupled."""
     sequence = instance.notify(*requests)
     if is_deferred(kind):
@@ -107,7 +107,7 @@ def answers(instance, kind, *requests):
 def test_it_responds_to_each_request(serve, kind):
     instance = serve(source(kind, ANSWERS))
     for value in range(3):
-        assert answers(instance, kind, x(value), x(1)) == [[[2 * value]], [[2]]]
+        assert responses_of(instance, kind, x(value), x(1)) == [[[2 * value]], [[2]]]
 
 
 @every_kind

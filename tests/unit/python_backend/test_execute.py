@@ -243,7 +243,7 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0]
 def test_requests_have_their_metadata(serve):
     body = """
 import json
-told = [
+descriptions = [
     [
         request.request_id(), request.correlation_id(), request.flags(), request.timeout(), request.priority(),
         request.trace().id(), request.trace().get_context(), json.loads(request.parameters()),
@@ -252,7 +252,7 @@ told = [
     for request in requests
 ]
 return [
-    pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([json.dumps(each)], object))]) for each in told
+    pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([json.dumps(each)], object))]) for each in descriptions
 ]
 """
     config = config_of(outputs=[tensor("y", "TYPE_STRING"), tensor("z")])
@@ -282,13 +282,13 @@ return [y, None]
 
 def test_a_sender_may_respond_from_a_thread(serve):
     body = """
-def answer(sender, array):
+def respond(sender, array):
     sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", array)]))
     sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 for request in requests:
     sender, array = request.get_response_sender(), request.inputs()[0].as_numpy()
-    threading.Timer(0.01, answer, (sender, array)).start()
+    threading.Timer(0.01, respond, (sender, array)).start()
 return [None] * len(requests)
 """
     _, outputs = response(serve(model(body)), x(1), x(2))

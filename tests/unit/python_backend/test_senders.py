@@ -41,14 +41,14 @@ def test_a_request_may_get_no_response(serve):
 def test_threads_send_after_execute_has_returned(serve):
     instance = serve(
         model("""
-def answer(sender, value):
+def respond(sender, value):
     for _ in range(2):
         sender.send(y(value))
     sender.send(flags=FINAL)
 
 for request in requests:
     value = request.inputs()[0].as_numpy()[0, 0]
-    threading.Timer(0.01, answer, (request.get_response_sender(), value)).start()
+    threading.Timer(0.01, respond, (request.get_response_sender(), value)).start()
 """),
         DECOUPLED,
     )

@@ -84,18 +84,18 @@ class TestFile:
 
     def test_follows_the_targets_and_survives_failures(self, tmp_path: Path) -> None:
         file, ending, seen = tmp_path / "targets.json", threading.Event(), []
-        answers: list[Any] = [[], TimeoutError(), TARGETS, TimeoutError()]
+        results: list[Any] = [[], TimeoutError(), TARGETS, TimeoutError()]
 
         def read() -> list[dict[str, Any]]:
             if file.exists():
                 seen.append(json.loads(file.read_text()))
-            if not answers:
+            if not results:
                 ending.set()
                 return TARGETS
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            found: list[dict[str, Any]] = answer
+            result = results.pop(0)
+            if isinstance(result, Exception):
+                raise result
+            found: list[dict[str, Any]] = result
             return found
 
         keep_file(file, ending, read)

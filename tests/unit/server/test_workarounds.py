@@ -30,9 +30,9 @@ def test_comments_name_workarounds_rather_than_versions():
 
 
 def test_the_native_half_uses_names_of_the_table():
-    asked = set(re.findall(r'NeedsWorkaround\("([\w-]+)"\)', TEXT))
-    assert asked == {"classified-bytes", "deep-stacks", "late-responses"}
-    assert asked < {each.key for each in Workaround if each.mended_in is not None}
+    used = set(re.findall(r'NeedsWorkaround\("([\w-]+)"\)', TEXT))
+    assert used == {"classified-bytes", "deep-stacks", "late-responses"}
+    assert used < {each.key for each in Workaround if each.mended_in is not None}
 
 
 def test_the_bundled_server_needs_all_of_them():
