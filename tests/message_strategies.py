@@ -120,7 +120,7 @@ def responses(draw: st.DrawFn, data_size: int) -> ResponsesMessage:
 
 @st.composite
 def messages(draw: st.DrawFn) -> tuple[Any, int]:
-    """A message, and the size of its data: the data itself is never looked at."""
+    """A message, and the size of its data: the data itself is never read."""
     data_size = draw(st.sampled_from([0, 1, 100, 2**40, 2**62]))
     message = draw(st.one_of(batches(data_size), results(data_size), responses(data_size), registrations, admissions))
     return message, data_size if isinstance(message, BatchMessage | ResultMessage | ResponsesMessage) else 0

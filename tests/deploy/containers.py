@@ -26,7 +26,7 @@ from serving import wait_until
 ROOT = Path(__file__).parents[2]
 UID = 10001
 
-# In namespaces of its own for mounts and processes: the image's files read-only, the pod's volumes, and then, without
+# In its own mount and process namespaces: the image's files read-only, the pod's volumes, and then, without
 # any capability, the command as process 1.
 _SCRIPT = """
 set -e

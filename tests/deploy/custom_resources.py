@@ -70,7 +70,7 @@ def install(folder: Path) -> None:
 
 
 def problems(folder: Path, objects: list[dict[str, Any]]) -> list[str | None]:
-    """What is wrong with each object, by the packages below the folder."""
+    """The mistakes in each object, found by the packages below the folder."""
     script = folder / "validate.mjs"
     script.write_text(_SCRIPT)
     done = subprocess.run(

@@ -15,7 +15,7 @@ import pytest
 from manifests import DEPLOY, Pod
 from serving import HOST, free_ports, wait_until
 
-# In a mount namespace of its own: tmpfs where the volumes are, and all other mounts read-only. The volume /tmp goes to
+# In its own mount namespace: tmpfs where the volumes are, and all other mounts read-only. The volume /tmp goes to
 # another folder, which HOME and TMPDIR name, because this package may lie below /tmp.
 _SCRIPT = """
 set -e
@@ -92,14 +92,14 @@ class RunningPod:
         return [root, *root.children(recursive=True)]
 
     def stop(self) -> int:
-        """Ends it as Kubernetes does, and returns its exit status."""
+        """Stops it as Kubernetes does, and returns its exit status."""
         self.process.terminate()
         return self.process.wait(30)
 
 
 @contextlib.contextmanager
 def running(pod: Pod, tmp: Path, app: Path = DEPLOY / "app" / "app.py", **variables: str) -> Iterator[RunningPod]:
-    """A pod with a program, and with variables in place of its own; it is stopped in the end.
+    """A pod with a program and replaced variables; it is stopped at the end.
 
     It skips the test where namespaces are not allowed.
     """

@@ -38,7 +38,7 @@ def app(image: str) -> Iterator[Path]:
         yield root
 
 
-def answers(port: int, path: str, body: bytes | None = None) -> bytes | None:
+def response_of(port: int, path: str, body: bytes | None = None) -> bytes | None:
     """The response to a request; None if there is none, or an error."""
     try:
         return urllib.request.urlopen(f"http://{HOST}:{port}{path}", body, timeout=10).read()
@@ -63,7 +63,7 @@ def test_nothing_in_the_image_belongs_to_its_user(app: Path) -> None:
     assert not [path for place in places for path in place.rglob("*") if path.lstat().st_uid == UID]
 
 
-def test_image_runs_what_the_pods_run_as_their_user(app: Path) -> None:
+def test_image_runs_the_command_of_the_pods_as_their_user(app: Path) -> None:
     pod = Pod.of("base")
     settings = containers.settings_of(pod.container["image"])
     assert settings["Entrypoint"] == ["tini", "--"]
@@ -73,16 +73,16 @@ def test_image_runs_what_the_pods_run_as_their_user(app: Path) -> None:
     assert settings["ExposedPorts"].keys() == {f"{port}/tcp" for port in pod.ports.values()}
 
 
-def test_pod_serves_as_its_user_on_a_read_only_root_and_ends_in_order(app: Path) -> None:
+def test_pod_serves_as_its_user_on_a_read_only_root_and_exits_cleanly(app: Path) -> None:
     pod = Pod.of("base")
     gateway, metrics = free_ports(2)
     ports = {str(pod.ports["http"]): str(gateway)}
     command = [ports.get(argument, argument) for argument in pod.container["args"]]
     with Container(app, pod, *command, "--port=0", "--grpc-port=0", f"--metrics-port={metrics}") as container:
-        wait_until(lambda: container.process.poll() is not None or answers(gateway, "/health/ready"), 60)
+        wait_until(lambda: container.process.poll() is not None or response_of(gateway, "/health/ready"), 60)
         assert container.process.poll() is None, container.process.communicate()
-        assert answers(gateway, "/v1/models/Double", b'{"x": [1, 2]}') == b'{"y":[2.0,4.0]}'
-        assert b'nv_inference_request_success{model="Double"' in (answers(metrics, "/metrics") or b"")
+        assert response_of(gateway, "/v1/models/Double", b'{"x": [1, 2]}') == b'{"y":[2.0,4.0]}'
+        assert b'nv_inference_request_success{model="Double"' in (response_of(metrics, "/metrics") or b"")
         processes = [container.first, *container.first.children(recursive=True)]
         assert {uid for process in processes for uid in process.uids()} == {UID}
         status = Path(f"/proc/{container.first.pid}/status").read_text()
@@ -98,8 +98,8 @@ def test_installation_in_the_image_is_whole(app: Path) -> None:
         assert "(bundled)" in out
 
 
-def test_image_takes_the_server_of_another_image(image: str, tmp_path: Path) -> None:
-    # A server that somebody built, or NVIDIA's image: here, the bundled one in an image of its own.
+def test_image_can_use_the_server_of_another_image(image: str, tmp_path: Path) -> None:
+    # A custom server or NVIDIA's image: here, the bundled one in its own image.
     shutil.copytree(own_files(list(pytriton.__path__)).root, tmp_path / "tritonserver", symlinks=False)
     (tmp_path / "Dockerfile").write_text(f"FROM {image}\nUSER root\nCOPY tritonserver /srv/triton\n")
     server = containers.build(tmp_path / "Dockerfile", "pytriton-test-server", tmp_path)

@@ -1,4 +1,4 @@
-"""What the manifests say fits together: ports, labels, times, settings."""
+"""The manifests are consistent: ports, labels, times, settings."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class TestEachOverlay:
         for service in (each for each in objects(overlay) if each["kind"] == "Service"):
             assert {port["targetPort"] for port in service["spec"]["ports"]} == {"http"}
 
-    def test_waits_for_requests_before_it_kills(self, overlay: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_lets_requests_finish_before_it_is_killed(self, overlay: str, monkeypatch: pytest.MonkeyPatch) -> None:
         pod = Pod.of(overlay)
         config = settings_of(pod, monkeypatch)
         program, seconds = pod.container["lifecycle"]["preStop"]["exec"]["command"]
@@ -87,14 +87,14 @@ class TestEachOverlay:
         drain_s = settings_of(pod, monkeypatch).drain_secs
         assert drain_s is not None and drain_s > notices_s
 
-    def test_sets_what_triton_has(
+    def test_sets_only_settings_of_triton(
         self, overlay: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         with caplog.at_level(logging.WARNING):
             settings_of(Pod.of(overlay), monkeypatch)
         assert not caplog.records
 
-    def test_gets_no_variables_from_services(self, overlay: str) -> None:
+    def test_gets_no_environment_variables_of_services(self, overlay: str) -> None:
         # A service named pytriton would set PYTRITON_PORT and the like.
         assert Pod.of(overlay).spec["enableServiceLinks"] is False
 
@@ -119,7 +119,7 @@ class TestEachOverlay:
         limit = pod.container["resources"]["limits"]["memory"]
         assert bytes_of(mounts["/dev/shm"]["sizeLimit"]) <= bytes_of(limit) / 2
 
-    def test_takes_an_image_of_ones_own(self, overlay: str, tmp_path: Path) -> None:
+    def test_accepts_another_image(self, overlay: str, tmp_path: Path) -> None:
         (tmp_path / "deploy").symlink_to(DEPLOY)
         page = (DEPLOY.parent / "docs/deploy/kubernetes.md").read_text()
         (tmp_path / "my-app").mkdir()
@@ -163,7 +163,7 @@ def find_all(value: Any, key: str) -> list[Any]:
     return here + [found for each in value.values() for found in find_all(each, key)]
 
 
-def test_autoscaler_has_the_number_of_pods_to_itself() -> None:
+def test_only_the_autoscaler_sets_the_number_of_pods() -> None:
     scaled, deployment = find("autoscaling", "ScaledObject")["spec"], find("autoscaling", "Deployment")
     assert "replicas" not in deployment["spec"]
     assert scaled["scaleTargetRef"] == {"name": deployment["metadata"]["name"]}
@@ -172,7 +172,7 @@ def test_autoscaler_has_the_number_of_pods_to_itself() -> None:
     assert "fallback" not in scaled
 
 
-def test_autoscaler_asks_for_what_the_monitor_collects() -> None:
+def test_autoscaler_queries_metrics_that_the_monitor_collects() -> None:
     (trigger,) = find("autoscaling", "ScaledObject")["spec"]["triggers"]
     label = find("autoscaling", "PodMonitor")["spec"]["jobLabel"]
     assert f'{{job="{Pod.of("autoscaling").labels[label]}"}}' in trigger["metadata"]["query"]

@@ -181,7 +181,7 @@ class TestKubernetes:
         with pytest.raises(jsonschema.ValidationError):
             validate_kuberay(manifest)
 
-    def test_config_within_is_the_serve_file(self, ray_service: Object) -> None:
+    def test_embedded_config_equals_the_serve_file(self, ray_service: Object) -> None:
         config = config_of(ray_service)
         ServeDeploySchema.model_validate(config)
         assert unknown_fields(config) == set()
@@ -196,10 +196,10 @@ class TestKubernetes:
         groups = groups_of(ray_service)
         pool, gateway, _ = config_of(ray_service)["applications"]
         triton = groups["triton"]
-        asked = deployment_of(pool).ray_actor_options
-        assert int(triton["rayStartParams"]["num-cpus"]) == asked["num_cpus"]
+        requested = deployment_of(pool).ray_actor_options
+        assert int(triton["rayStartParams"]["num-cpus"]) == requested["num_cpus"]
         gpus = int(container_of(triton)["resources"]["limits"].get("nvidia.com/gpu", 0))
-        assert gpus == asked.get("num_gpus", 0)
+        assert gpus == requested.get("num_gpus", 0)
         surge = deployment_of(pool)._deployment_config.max_surge_percent > 0
         assert triton["replicas"] >= pool["deployments"][0]["num_replicas"] + surge
         assert groups["gateway"]["replicas"] == gateway["deployments"][0]["num_replicas"]
@@ -247,7 +247,7 @@ class TestKubernetes:
         rules = [rule for policy in policies for rule in policy["ingress"] if "from" not in rule]
         assert rules == [{"ports": [{"port": "http"}]}]
 
-    def test_replicas_have_the_time_to_leave(self, ray_service: Object) -> None:
+    def test_replicas_have_time_to_shut_down(self, ray_service: Object) -> None:
         groups = groups_of(ray_service)
         for name, application in zip(("triton", "gateway"), config_of(ray_service)["applications"], strict=False):
             spec = groups[name]["template"]["spec"]

@@ -149,7 +149,7 @@ class RunningCluster:
             return float(answer)
 
     def stop(self) -> None:
-        """Ends all its processes."""
+        """Stops all its processes."""
         self._process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(20)
@@ -200,7 +200,7 @@ def test_status_is_a_table(cluster: RunningCluster) -> None:
     assert {row.split()[0] for row in rows} == cluster.replicas()
 
 
-def test_targets_are_the_same_in_all_places(cluster: RunningCluster, tmp_path: Path) -> None:
+def test_targets_are_the_same_everywhere(cluster: RunningCluster, tmp_path: Path) -> None:
     def read(text: str | bytes) -> list[str]:
         return sorted(target for group in json.loads(text) for target in group["targets"])
 
@@ -253,17 +253,17 @@ def test_prometheus_collects_the_metrics_of_all_replicas(cluster: RunningCluster
 
 
 def test_edited_files_scale_and_roll_without_a_lost_request(cluster: RunningCluster) -> None:
-    ending, failures, answers = threading.Event(), [], []
+    ending, failures, results = threading.Event(), [], []
 
     def load() -> None:
         while not ending.wait(0.005):
-            value = len(answers) % 1000
+            value = len(results) % 1000
             try:
                 answer = cluster.ask(value)
             except Exception as error:
                 failures.append(repr(error))
             else:
-                answers.append(answer == 2 * value)
+                results.append(answer == 2 * value)
 
     def settled(number: int) -> bool:
         pool = cluster.pool()
@@ -288,10 +288,10 @@ def test_edited_files_scale_and_roll_without_a_lost_request(cluster: RunningClus
         cluster.deploy(cluster.config)
         wait_until(lambda: settled(2), 120, what="the first config")
     assert failures == []
-    assert len(answers) > 100 and all(answers)
+    assert len(results) > 100 and all(results)
 
 
-def test_a_pool_that_is_not_there_is_named(cluster: RunningCluster) -> None:
+def test_a_missing_pool_is_named(cluster: RunningCluster) -> None:
     done = subprocess.run(
         [BIN / "pytriton", "ray", "status", "other", "--address", cluster.address],
         env=cluster.environment,

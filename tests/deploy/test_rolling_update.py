@@ -56,7 +56,7 @@ class Client(threading.Thread):
 
 
 def terminate(pod: RunningPod, described: Pod) -> float:
-    """Ends a pod as the kubelet does, and returns the seconds that it took."""
+    """Stops a pod as the kubelet does, and returns the seconds that it took."""
     began = time.monotonic()
     subprocess.run(described.container["lifecycle"]["preStop"]["exec"]["command"], check=True)
     pod.process.terminate()

@@ -42,7 +42,7 @@ def pod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPod]:
 
 
 @pytest.mark.parametrize("probe", ["startupProbe", "readinessProbe", "livenessProbe"])
-def test_probes_find_their_paths(pod: RunningPod, probe: str) -> None:
+def test_probes_request_existing_paths(pod: RunningPod, probe: str) -> None:
     path = Pod.of("base").container[probe]["httpGet"]["path"]
     assert pod.status(path) == 200
     assert pod.status(f"{path}s") == 404
@@ -60,7 +60,7 @@ def test_gateway_speaks_the_protocol_that_kserve_expects(pod: RunningPod) -> Non
     assert json.loads(body)["outputs"][0]["data"] == [2.0, 4.0]
 
 
-def test_the_whole_disk_but_the_volumes_is_read_only(pod: RunningPod) -> None:
+def test_everything_but_the_volumes_is_read_only(pod: RunningPod) -> None:
     mounts = Path(f"/proc/{pod.process.pid}/mounts").read_text().splitlines()
     writable = {
         folder
@@ -85,7 +85,7 @@ def test_tritons_own_ports_are_inside_the_pod(pod: RunningPod) -> None:
     assert {address.port for address in listening} - inside == {pod.gateway, pod.metrics}
 
 
-def test_prometheus_finds_what_the_autoscaler_asks_for(pod: RunningPod) -> None:
+def test_prometheus_has_the_metrics_that_the_autoscaler_queries(pod: RunningPod) -> None:
     (endpoint,) = find("base", "PodMonitor")["spec"]["podMetricsEndpoints"]
     status, metrics = pod.request(pod.metrics, endpoint["path"])
     assert status == 200

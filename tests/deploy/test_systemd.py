@@ -68,7 +68,7 @@ def test_only_the_program_itself_gets_the_signal() -> None:
     assert not settings("KillSignal")  # SIGTERM
 
 
-def test_what_it_writes_to_is_there_on_a_read_only_system() -> None:
+def test_its_folders_are_writable_on_a_read_only_system() -> None:
     assert setting("ProtectSystem") == "strict"
     assert (setting("PrivateTmp"), setting("DynamicUser")) == ("yes", "yes")
     home = next(value.split("HOME=")[1].split()[0] for value in settings("Environment") if "HOME=" in value)

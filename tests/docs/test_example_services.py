@@ -1,6 +1,6 @@
 """The examples that serve a real model: their servers, clients and the curl lines of their READMEs.
 
-With ``SCREENSHOTS`` set to a folder, pictures of what comes out are saved there, for the READMEs.
+With ``SCREENSHOTS`` set to a folder, pictures of the results are saved there, for the READMEs.
 """
 
 from __future__ import annotations
@@ -271,7 +271,7 @@ def test_client_prints_the_text_as_it_is_written(text_in_browser: Served) -> Non
     assert len(printed.split()) == 22
 
 
-def test_text_is_not_written_on_for_a_client_that_leaves(text_in_browser: Served) -> None:
+def test_writing_stops_when_the_client_disconnects(text_in_browser: Served) -> None:
     def finished() -> int:
         with urllib.request.urlopen(f"{text_in_browser.gateway}/status", timeout=60) as response:
             return int(json.load(response)["models"][0]["requests"])

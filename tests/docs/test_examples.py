@@ -69,7 +69,7 @@ def line_with(process: subprocess.Popen[str], pattern: str) -> re.Match[str]:
     raise AssertionError("".join(seen))
 
 
-def test_quickstart_prints_answers_over_http_and_grpc_and_says_how_to_keep_it_running() -> None:
+def test_quickstart_prints_results_of_both_protocols_and_how_to_keep_it_running() -> None:
     printed = run(ADD_SUB / "quickstart.py")
     for protocol in ("http", "grpc"):
         assert f"tritonclient.{protocol}: add = [[11.0, 22.0, 33.0]], sub = [[-9.0, -18.0, -27.0]]" in printed
@@ -85,7 +85,7 @@ def test_quickstart_serves_the_curl_line_that_it_prints() -> None:
     assert '"data":[11.0,22.0,33.0]' in response
 
 
-def test_server_answers_the_client() -> None:
+def test_server_responds_to_the_client() -> None:
     with running(ADD_SUB / "server.py") as process:
         serving = line_with(process, r"http://127\.0\.0\.1:(\d+), grpc://127\.0\.0\.1:(\d+)")
         printed = run(ADD_SUB / "client.py", f"--http-url=127.0.0.1:{serving[1]}", f"--grpc-url=127.0.0.1:{serving[2]}")

@@ -53,8 +53,8 @@ Run = Callable[..., list[Any]]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def jupyter_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Kernels take free ports, and neither read nor write the settings of whoever runs the tests."""
+def separate_jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Kernels use free ports, and neither read nor write the settings of the user."""
     with pytest.MonkeyPatch.context() as environment:
         for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
             environment.setenv(name, str(tmp_path_factory.mktemp(name.lower())))
@@ -64,7 +64,7 @@ def jupyter_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 @pytest.fixture(scope="module")
-def executed(jupyter_of_its_own: None) -> Any:
+def executed(separate_jupyter: None) -> Any:
     """The example, with the outputs of its cells; an error in one of them is raised here."""
     notebook = nbformat.read(EXAMPLE, as_version=4)
     nbclient.NotebookClient(notebook, timeout=TIMEOUT_S, kernel_name="python3").execute(cwd=str(EXAMPLE.parent))
@@ -146,11 +146,11 @@ def test_example_gets_better_without_a_restart(executed: Any) -> None:
     assert 80 < before < after
 
 
-def test_example_ends_with_a_server_that_does_not_run(executed: Any) -> None:
+def test_example_stops_its_server_at_the_end(executed: Any) -> None:
     assert "The server is not running" in shown_in(cell_of(executed, "stop"))
 
 
-def test_what_a_callable_prints_appears_below_the_cell_that_runs(kernel: tuple[Any, Run]) -> None:
+def test_output_of_a_callable_appears_below_the_running_cell(kernel: tuple[Any, Run]) -> None:
     _, run = kernel
     run("def double(x):\n    print('called')\n    return [2 * x]\nbind(double)")
     outputs = run("ask()")
@@ -184,7 +184,7 @@ triton.run()
 """
 
 
-def test_what_cells_define_is_served_from_a_process_of_its_own_and_interrupts_leave_that_alone(
+def test_functions_of_cells_run_in_a_process_that_interrupts_do_not_reach(
     kernel: tuple[Any, Run],
 ) -> None:
     manager, run = kernel
@@ -210,7 +210,7 @@ def test_interrupting_a_cell_leaves_the_server_alone(kernel: tuple[Any, Run]) ->
     assert result_of(run("ask()")) == "[[1.0, 1.0]]"
 
 
-def test_server_ends_with_the_kernel(kernel: tuple[Any, Run]) -> None:
+def test_server_exits_with_the_kernel(kernel: tuple[Any, Run]) -> None:
     manager, run = kernel
     run("triton.run()")
     server = psutil.Process(int(result_of(run("import psutil; psutil.Process().children()[0].pid"))))
@@ -219,7 +219,7 @@ def test_server_ends_with_the_kernel(kernel: tuple[Any, Run]) -> None:
     server.wait(TIMEOUT_S)
 
 
-def test_starting_again_on_the_same_ports_says_what_to_do(kernel: tuple[Any, Run]) -> None:
+def test_starting_twice_on_the_same_ports_is_an_error_with_a_remedy(kernel: tuple[Any, Run]) -> None:
     _, run = kernel
     run("triton.run()")
     again = (
@@ -242,7 +242,7 @@ TENSORS = {
 
 
 @pytest.mark.parametrize("batching", [True, False], ids=["batching", "alone"])
-def test_server_answers_the_requests_that_are_shown(batching: bool) -> None:
+def test_server_responds_to_the_requests_that_are_shown(batching: bool) -> None:
     config = ModelConfig(batching=batching)
     with Triton(config=TritonConfig(http_port=0, grpc_port=0, metrics_port=0)) as triton:
         for name, tensor in TENSORS.items():
@@ -260,7 +260,7 @@ STREAMED = {"vector": TENSORS["vector"], "scalar": TENSORS["scalar"], "flag": Te
 
 
 @pytest.mark.parametrize("batching", [True, False], ids=["batching", "alone"])
-def test_server_streams_as_the_requests_that_are_shown_ask_it_to(batching: bool) -> None:
+def test_server_streams_to_the_requests_that_are_shown(batching: bool) -> None:
     config = ModelConfig(batching=batching, decoupled=True)
 
     def twice(requests: Any) -> Iterator[Any]:

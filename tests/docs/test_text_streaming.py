@@ -104,7 +104,7 @@ async def written(engine: Any, prompt: str, length: int, temperature: float = 0.
     return "".join([text async for text in engine.generate(prompt, length, temperature)])
 
 
-def test_what_is_learned_is_kept(example: types.SimpleNamespace, tmp_path: Path, capsys: Any) -> None:
+def test_learned_weights_are_kept(example: types.SimpleNamespace, tmp_path: Path, capsys: Any) -> None:
     learned = example.model.train(2)
     file = example.model.save(learned, tmp_path / "new" / "folder")
     assert list(file.parent.iterdir()) == [file]
@@ -129,7 +129,7 @@ def test_network_learns_to_write_words(example: types.SimpleNamespace, tmp_path:
     assert sum(word in known for word in words) > 0.7 * len(words) > 200
 
 
-def test_texts_written_together_are_what_each_is_alone(engine: Any) -> None:
+def test_texts_written_together_equal_those_written_alone(engine: Any) -> None:
     requests = [("The ", 40), ("", 25), ("A class", 10), ("The " * 500, 40), ("\u00fcn\u0131c\u00f6d\u00e9", 30)]
 
     async def together() -> list[str]:
@@ -153,7 +153,7 @@ def test_text_joins_and_leaves_while_another_is_written(engine: Any) -> None:
     assert engine.active == 0
 
 
-def test_text_that_is_closed_is_not_written_any_more(engine: Any) -> None:
+def test_closing_a_text_stops_its_writing(engine: Any) -> None:
     async def close_one_of_two() -> str:
         closed = engine.generate("A ", 4000, 1.0)
         await anext(closed)
@@ -167,7 +167,7 @@ def test_text_that_is_closed_is_not_written_any_more(engine: Any) -> None:
     assert asyncio.run(close_one_of_two()) == asyncio.run(written(engine, "The ", 100))
 
 
-def test_text_whose_reader_is_cancelled_is_not_written_any_more(engine: Any) -> None:
+def test_cancelling_the_reader_stops_the_writing(engine: Any) -> None:
     async def cancel() -> None:
         reader = asyncio.create_task(written(engine, "A ", 4000, 1.0))
         while not engine.active:
@@ -208,7 +208,7 @@ def test_temperatures_out_of_range_are_refused(engine: Any, temperature: float) 
         asyncio.run(written(engine, "A ", 10, temperature))
 
 
-def test_failure_of_a_step_reaches_all_whose_text_it_was(example: types.SimpleNamespace, engine: Any) -> None:
+def test_failure_of_a_step_reaches_all_readers_of_its_texts(example: types.SimpleNamespace, engine: Any) -> None:
     broken = example.engine.Engine(example.model.Network("\nab"))
     alphabet, broken._network.alphabet = broken._network.alphabet, ""
 
@@ -222,7 +222,7 @@ def test_failure_of_a_step_reaches_all_whose_text_it_was(example: types.SimpleNa
     assert [len(text) for text in asyncio.run(both(10))] == [10, 10]
 
 
-def test_server_answers_the_client_and_keeps_what_it_has_learned(cache: Path) -> None:
+def test_server_responds_and_keeps_its_learned_weights(cache: Path) -> None:
     before = [(file.name, file.stat().st_mtime_ns) for file in cache.iterdir()]
     with running(EXAMPLE / "server.py") as process:
         url = line_with(process, r"grpc://(127\.0\.0\.1:\d+)")[1]
@@ -287,7 +287,7 @@ def test_short_text_overtakes_long_ones(
     assert len(short) == 20
 
 
-def test_client_that_stops_reading_frees_its_place(
+def test_client_that_stops_reading_frees_its_slot(
     example: types.SimpleNamespace, served: Triton, engine: Any, endless: int
 ) -> None:
     pieces = example.client.stream(f"127.0.0.1:{served.config.grpc_port}", ["The "] * 8, max_tokens=endless)
@@ -297,7 +297,7 @@ def test_client_that_stops_reading_frees_its_place(
     wait_until(lambda: engine.active == 0)
 
 
-def test_client_that_is_interrupted_frees_its_place(served: Triton, engine: Any, endless: int) -> None:
+def test_interrupted_client_frees_its_slot(served: Triton, engine: Any, endless: int) -> None:
     url = f"127.0.0.1:{served.config.grpc_port}"
     with running(EXAMPLE / "client.py", "A class ", "--grpc-url", url, "--max-tokens", str(endless)) as process:
         assert process.stdout is not None
@@ -306,7 +306,7 @@ def test_client_that_is_interrupted_frees_its_place(served: Triton, engine: Any,
     wait_until(lambda: engine.active == 0)
 
 
-def test_http_client_that_hangs_up_frees_its_place(served: Triton, engine: Any, endless: int) -> None:
+def test_disconnected_http_client_frees_its_slot(served: Triton, engine: Any, endless: int) -> None:
     request = urllib.request.Request(
         f"http://127.0.0.1:{served.config.http_port}/v2/models/Writer/generate_stream",
         json.dumps({"prompt": "The ", "max_tokens": endless}).encode(),

@@ -219,7 +219,7 @@ def test_large_inputs_lie_in_page_locked_memory(served, seen):
 
 
 @pytest.mark.parametrize("model", ["half", "awaited"])
-def test_other_functions(served, model):
+def test_coroutines_and_functions_of_other_dtypes(served, model):
     x = rows(2, 1000)
     expected = x + 5 if model == "awaited" else (torch.from_numpy(x) / 2).to(torch.bfloat16).float().numpy()
     assert np.array_equal(infer(served[0], model, x), expected)

@@ -59,7 +59,7 @@ def called(triton, name, send_request, **arguments):
 
 
 def bind_callees(triton):
-    """Models to ask: ``double``, ``fails``, ``slow``, ``count`` and ``silent``."""
+    """Models to call: ``double``, ``fails``, ``slow``, ``count`` and ``silent``."""
     bind_floats(triton, "double", batch(lambda x: {"y": x * 2}), config=ModelConfig(max_batch_size=8))
     bind_floats(triton, "fails", raising)
     bind_floats(triton, "slow", sleeping, config=ModelConfig(batching=True, max_batch_size=1))

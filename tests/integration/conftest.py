@@ -75,5 +75,5 @@ def quiet_log(caplog):
 
 @pytest.fixture(scope="module")
 def callees(triton):
-    """Models that any test may ask."""
+    """Models that any test may call."""
     bind_callees(triton)

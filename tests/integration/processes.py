@@ -40,7 +40,7 @@ def meet(folder):
 
 
 class Meet(Multiply):
-    """A `Multiply` that answers once two processes have a request."""
+    """A `Multiply` that responds once two processes have a request."""
 
     def __init__(self, folder):
         super().__init__()
@@ -58,7 +58,7 @@ def bind_pid(triton, name, infer_func, **arguments):
 
 
 def pid_of_response(client, name, value=1):
-    """Sends a number, checks that it is doubled, and returns the process that answered."""
+    """Sends a number, checks that it is doubled, and returns the process that responded."""
     outputs = client.infer(name, {"x": np.array([[value]], np.float32)})
     assert outputs["y"].tolist() == [[2 * value]]
     return outputs["pid"].item()

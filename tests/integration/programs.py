@@ -1,4 +1,4 @@
-"""Programs of users that ``pytriton run`` serves, each in a folder and a process of its own."""
+"""Programs of users that ``pytriton run`` serves, each in its own folder and process."""
 
 from __future__ import annotations
 
@@ -108,24 +108,24 @@ class Program(OwnProcess):
         return http.client.HTTPConnection(HOST, self.port, timeout=60)
 
     def end(self):
-        """Ends it in order, and returns the exit status."""
+        """Shuts it down cleanly, and returns the exit status."""
         self.process.terminate()
         return self.process.wait(30)
 
 
 def run_to_end(folder, *words, environment=None):
-    """Runs a program that ends by itself: returns the status, and what it has written to standard error."""
+    """Runs a program that exits by itself: returns the status, and what it has written to standard error."""
     with Program(folder, *words, environment=environment) as program:
         status = program.process.wait(60)
         return status, program.log
 
 
 class LoadOn(threading.Thread):
-    """Sends the number 1 to a model again and again, and keeps all answers."""
+    """Sends the number 1 to a model repeatedly, and keeps all responses."""
 
     def __init__(self, program, model):
         super().__init__(daemon=True)
-        self.answers, self.errors = [], []
+        self.results, self.errors = [], []
         self._program, self._model, self._done = program, model, threading.Event()
         self.start()
 
@@ -133,7 +133,7 @@ class LoadOn(threading.Thread):
         connection = self._program.connection()
         try:
             while not self._done.is_set():
-                self.answers.append(self._program.ask(self._model, [1], connection))
+                self.results.append(self._program.ask(self._model, [1], connection))
         except Exception as error:
             self.errors.append(error)
         finally:

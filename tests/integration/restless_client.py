@@ -48,11 +48,11 @@ def one_request(triton, rng):
     client = tritonclient.grpc.InferenceServerClient(f"{HOST}:{triton.config.grpc_port}")
     tensor = tritonclient.grpc.InferInput("x", [1, 2], "FP32")
     tensor.set_data_from_numpy(np.array([x(rng)], np.float32))
-    answered = threading.Event()
-    request = client.async_infer("coroutine", [tensor], lambda result, error: answered.set())
-    answered.wait(rng.uniform(0, 0.3))
+    responded = threading.Event()
+    request = client.async_infer("coroutine", [tensor], lambda result, error: responded.set())
+    responded.wait(rng.uniform(0, 0.3))
     request.cancel()
-    answered.wait()
+    responded.wait()
     client.close()
 
 

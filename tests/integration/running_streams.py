@@ -13,7 +13,7 @@ STEP_S = 0.01
 
 
 class Running:
-    """Callables of each kind that go on for long; how many of each run is known at any time."""
+    """Long-running callables of each kind, which count their running calls."""
 
     def __init__(self):
         self.counts = collections.Counter()

@@ -1,4 +1,4 @@
-"""An inference callable with type hints, for processes of its own: they import it from here."""
+"""An inference callable with type hints, for worker processes: they import it from here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Rows = Float32[np.ndarray, "batch n"]
 
 
 class Scaler:
-    """Scales numbers, in a process of its own."""
+    """Scales numbers, in its own process."""
 
     def __init__(self, factor: float) -> None:
         self._factor = np.float32(factor)

@@ -168,7 +168,7 @@ def token_of(triton):
 
 
 def request_json(triton, method, path, body=None, headers=None):
-    """Speaks plain HTTP with the server: returns the status and the decoded answer."""
+    """Sends a plain HTTP request to the server: returns the status and the decoded response."""
     with connection_to(triton) as connection:
         data = json.dumps(body).encode() if body is not None and not isinstance(body, bytes) else body
         connection.request(method, path, data, headers or {})
@@ -178,7 +178,7 @@ def request_json(triton, method, path, body=None, headers=None):
 
 
 def infer_json(triton, model, inputs, *, version=None, **fields):
-    """Sends a request as JSON: returns the status and the decoded answer."""
+    """Sends a request as JSON: returns the status and the decoded response."""
     path = f"/v2/models/{model}" + (f"/versions/{version}" if version else "") + "/infer"
     return request_json(triton, "POST", path, {"inputs": inputs, **fields})
 
@@ -271,7 +271,7 @@ class Load(threading.Thread):
 
 
 def held_model(triton, name, **arguments):
-    """Binds a model whose callable waits in its first call; returns the events 'it is called' and 'it may go on'."""
+    """Binds a model whose callable waits in its first call; returns the events 'it is called' and 'it may continue'."""
     entered, gate = threading.Event(), threading.Event()
 
     def hold(requests):
@@ -334,7 +334,7 @@ def is_running(process):
 
 
 class OwnProcess:
-    """A program in a process of its own, which is killed at the end of the ``with`` block if it still runs."""
+    """A program in its own process, which is killed at the end of the ``with`` block if it still runs."""
 
     process: subprocess.Popen
 
@@ -355,7 +355,7 @@ class OwnProcess:
 
 
 class Script(OwnProcess):
-    """A user's script, running in a process of its own, in a folder of its own.
+    """A user's script, running in its own process and folder.
 
     Args:
         folder: For the script and its workspaces.
@@ -401,8 +401,8 @@ class Script(OwnProcess):
         assert line, f"the script ended:\n{self.stderr}"
         return line.rstrip("\n")
 
-    def go_on(self):
-        """Lets it go on that waits for a line."""
+    def resume(self):
+        """Sends the line for which it waits."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
@@ -432,7 +432,7 @@ def running_triton(**settings):
 
 
 def echoes(triton):
-    """Whether a request is answered; a server that was just hit may end a little later."""
+    """Whether a request succeeds; a server that was just hit may exit a little later."""
     try:
         return send_floats(triton, "echo", [3]) == [3]
     except (OSError, http.client.HTTPException):

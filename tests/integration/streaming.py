@@ -142,11 +142,11 @@ class Stream:
         return not self._responses.empty()
 
     def finish(self):
-        """Ends the stream after all that is in flight on it."""
+        """Closes the stream after the requests in flight."""
         self.raw.stop_stream()
 
     def cancel(self):
-        """Ends the stream and what is in flight on it.
+        """Closes the stream and cancels its requests in flight.
 
         Triton 2.51 may keep a model loaded for ever whose last response was sent in that moment, see
         https://github.com/triton-inference-server/server/issues/7626.
@@ -154,7 +154,7 @@ class Stream:
         self.raw.stop_stream(cancel_requests=True)
 
     def close(self):
-        """Ends the stream without a wait for what is in flight."""
+        """Closes the stream without waiting for requests in flight."""
         self.cancel()
         self.raw.close()
 
@@ -169,7 +169,7 @@ def stream_to(triton):
 
 
 def streamed(triton, model, *values, **options):
-    """Sends one request over a stream of its own, and returns what came: ``y`` of each reply, and the final flags."""
+    """Sends one request over its own stream: returns ``y`` of each reply, and the final flags."""
     with stream_to(triton) as stream:
         replies = stream.send(model, *values, **options).replies()
         stream.finish()
@@ -177,7 +177,7 @@ def streamed(triton, model, *values, **options):
 
 
 class EventStream:
-    """A request to Triton's ``generate_stream``: server-sent events, read as they come.
+    """A request to Triton's ``generate_stream``: server-sent events, read as they arrive.
 
     Args:
         triton: The server.
@@ -252,7 +252,7 @@ def values_of(replies):
 
 
 def by_id(replies):
-    """What each request was answered with, the end without data as None."""
+    """The responses to each request, the end without data as None."""
     return {
         each: [reply.y for reply in replies if reply.id == each] for each in sorted({reply.id for reply in replies})
     }

@@ -66,7 +66,7 @@ def test_onnx_model_returns_what_onnx_runtime_returns(triton, name, client):
     assert outputs["same"].ravel().tolist() == [b"a", "ü".encode(), b""]
 
 
-def test_onnx_model_answers_requests_that_are_sent_together(triton, name, grpc_client):
+def test_onnx_model_serves_concurrent_requests(triton, name, grpc_client):
     triton.bind(name, onnx_model(onnx_bytes("sum (float[N, 2] x) => (float[N, 2] y) { y = Add(x, x) }")))
 
     responses = at_once(16, lambda number: grpc_client.infer(name, {"x": np.full((2, 2), number, np.float32)}))
@@ -74,7 +74,7 @@ def test_onnx_model_answers_requests_that_are_sent_together(triton, name, grpc_c
     assert [response["y"].ravel().tolist() for response in responses] == [[2 * number] * 4 for number in range(16)]
 
 
-def test_onnx_model_without_batch_takes_whole_tensors(triton, name, client):
+def test_onnx_model_without_batch_accepts_whole_tensors(triton, name, client):
     triton.bind(name, onnx_model(onnx_bytes("sum (float[2, M] x, float s) => (float[2, M] y) { y = Mul(x, s) }")))
 
     response = client.infer(name, {"x": np.ones((2, 3), np.float32), "s": np.array([3], np.float32)})
@@ -97,7 +97,7 @@ def test_onnx_model_of_the_wrong_shape_is_refused_by_the_server(triton, name, cl
         client.infer(name, {"x": np.ones((1, 3), np.float32)})
 
 
-def test_client_that_wants_one_output_gets_one(triton, name, client):
+def test_client_that_requests_one_output_gets_one(triton, name, client):
     triton.bind(name, onnx_model(onnx_bytes("two (float[N] x) => (float[N] a, float[N] b) { a = Neg(x) b = Abs(x) }")))
 
     response = client.infer(name, {"x": np.full((1, 1), -1, np.float32)}, outputs=["b"])
@@ -144,7 +144,7 @@ def test_classifier_returns_the_label_alone(triton, name, client, digits, classi
     assert list(response) == ["label"]
 
 
-def test_clients_that_want_different_outputs_share_a_batch(triton, name, grpc_client, digits, classifier):
+def test_clients_that_request_different_outputs_share_a_batch(triton, name, grpc_client, digits, classifier):
     triton.bind(name, sklearn_model(classifier))
     wanted = [["label"], ["probability"], None]
 
@@ -184,7 +184,7 @@ def test_text_that_is_not_utf_8_fails_no_request(triton, name, client):
     assert client.infer(name, {"text": np.array([[b"good \xff"]], object)})["label"].tolist() == [[b"+"]]
 
 
-def test_client_in_the_process_reaches_an_adapter(triton, name, digits, classifier):
+def test_client_in_the_process_calls_an_adapter(triton, name, digits, classifier):
     triton.bind(name, sklearn_model(classifier))
 
     assert triton.client(name).infer_sample(digits[0][0])["label"].item() == digits[1][0]
@@ -193,7 +193,7 @@ def test_client_in_the_process_reaches_an_adapter(triton, name, digits, classifi
 # What stands beside a definition
 
 
-def test_arguments_of_bind_win(triton, name, client):
+def test_arguments_of_bind_take_precedence(triton, name, client):
     model = onnx_model(onnx_bytes("sum (float[N, M] x) => (float[N, M] y) { y = Add(x, x) }"))
     triton.bind(name, model, [Tensor((2,), np.float32, "x")], config=ModelConfig(max_batch_size=2))
 

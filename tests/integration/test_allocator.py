@@ -29,13 +29,13 @@ def server():
 
 
 @needs_bundled_server
-def test_the_bundled_server_has_an_allocator_of_its_own(server):
+def test_the_bundled_server_has_its_own_allocator(server):
     assert has_allocator(server())
 
 
 @needs_bundled_server
 @pytest.mark.parametrize("delay_ms", ["10000", "50"])
-def test_the_environment_says_how_long_freed_memory_is_kept(server, monkeypatch, delay_ms):
+def test_the_environment_sets_how_long_freed_memory_is_kept(server, monkeypatch, delay_ms):
     if delay_ms != "10000":  # which is the default
         monkeypatch.setenv("MIMALLOC_PURGE_DELAY", delay_ms)
     environment = pathlib.Path(f"/proc/{server().pid}/environ").read_bytes().split(b"\0")

@@ -94,7 +94,7 @@ BINDINGS = {
 
 
 @pytest.mark.parametrize("mistake", BINDINGS)
-def test_a_mistake_in_a_binding_is_told_before_the_server_is_asked(triton, name, tmp_path, mistake):
+def test_a_mistake_in_a_binding_is_reported_before_the_server_is_contacted(triton, name, tmp_path, mistake):
     make, error, parts = BINDINGS[mistake]
 
     with pytest.raises(error) as caught:
@@ -107,7 +107,7 @@ def test_a_mistake_in_a_binding_is_told_before_the_server_is_asked(triton, name,
     assert send_floats(triton, name, [1]) == [2]
 
 
-def test_mistakes_in_bindings_are_told_before_there_is_a_server(tmp_path):
+def test_mistakes_in_bindings_are_reported_before_the_server_starts(tmp_path):
     triton = Triton(config=free_config(), triton_lifecycle_policy=LATER)
     for make, error, parts in BINDINGS.values():
         with pytest.raises(error) as caught:
@@ -120,7 +120,7 @@ def test_mistakes_in_bindings_are_told_before_there_is_a_server(tmp_path):
         assert send_floats(triton, "double", [1]) == [2]
 
 
-def test_versions_with_different_inputs_are_told_before_there_is_a_server():
+def test_versions_with_different_inputs_are_refused_before_the_server_starts():
     triton = Triton(config=free_config(), triton_lifecycle_policy=LATER)
     bind_floats(triton, "Model", double, model_version=1)
 
@@ -130,7 +130,7 @@ def test_versions_with_different_inputs_are_told_before_there_is_a_server():
     check_message(caught.value.message, ["Versions 1 and 2", "'Model'", "inputs", "make them equal, or use another"])
 
 
-def test_the_same_version_with_other_inputs_takes_the_place_of_the_first(triton, name):
+def test_binding_a_version_with_other_inputs_replaces_it(triton, name):
     bind_floats(triton, name, double)
     triton.bind(name, batch(lambda a: [a]), [Tensor(name="a", shape=(-1,), dtype=np.float32)], FLOATS_OUT)
 
@@ -138,7 +138,7 @@ def test_the_same_version_with_other_inputs_takes_the_place_of_the_first(triton,
     assert [each["name"] for each in metadata["inputs"]] == ["a"]
 
 
-def test_a_response_cache_of_a_server_without_a_cache_is_warned_of(triton, name, caplog):
+def test_a_response_cache_without_a_cache_in_the_server_is_warned_about(triton, name, caplog):
     bind_floats(triton, name, double, config=ModelConfig(response_cache=True))
 
     assert send_floats(triton, name, [1]) == [2]
@@ -272,7 +272,7 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("mistake", SERVERS)
-def test_a_mistake_in_the_settings_is_told_before_the_server_starts(folder, mistake):
+def test_a_mistake_in_the_settings_is_reported_before_the_server_starts(folder, mistake):
     make, error, parts = SERVERS[mistake]
     before = servers()
 
@@ -292,7 +292,7 @@ def test_a_mistake_in_the_settings_is_told_before_the_server_starts(folder, mist
         ({"gateway": {"port": 8080}}, "serve: gateway is {'port': 8080}; use GatewayConfig(port=...)."),
     ],
 )
-def test_a_mistake_in_the_arguments_of_serve_is_told_before_the_server_starts(arguments, message):
+def test_a_mistake_in_arguments_of_serve_is_reported_before_the_server_starts(arguments, message):
     triton = Triton(config=free_config())
 
     with pytest.raises(PyTritonBadParameterError) as caught:
@@ -302,14 +302,14 @@ def test_a_mistake_in_the_arguments_of_serve_is_told_before_the_server_starts(ar
     assert not triton.is_alive()
 
 
-def test_a_mistake_in_an_environment_variable_is_told_before_the_server_starts(monkeypatch, tmp_path):
+def test_a_mistake_in_an_environment_variable_is_reported_before_the_start(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTRITON_TRITON_CONFIG_LOG_FILE", str(tmp_path / "missing" / "log"))
 
     with pytest.raises(PyTritonBadParameterError, match=r"TritonConfig\.log_file is '.*/missing/log', which cannot be"):
         running_triton().run()
 
 
-def test_a_mistake_is_told_where_the_server_starts_and_can_be_mended(tmp_path):
+def test_a_mistake_found_at_the_start_can_be_corrected(tmp_path):
     log_file = tmp_path / "logs" / "server.log"
     triton = Triton(config=free_config(log_file=log_file), triton_lifecycle_policy=LATER)
     bind_floats(triton, "double", double)
@@ -324,7 +324,7 @@ def test_a_mistake_is_told_where_the_server_starts_and_can_be_mended(tmp_path):
         assert "successfully loaded 'double'" in log_file.read_text()
 
 
-def test_a_server_that_cannot_start_names_the_log_file_that_says_why(tmp_path):
+def test_a_failed_start_names_the_log_file_with_the_reason(tmp_path):
     log_file = tmp_path / "server.log"
     program = tmp_path / "bin" / "tritonserver"
     program.parent.mkdir()
@@ -340,6 +340,6 @@ def test_a_server_that_cannot_start_names_the_log_file_that_says_why(tmp_path):
     )
 
 
-def test_the_last_words_that_are_not_in_the_log_file_are_told_too(tmp_path):
+def test_the_last_lines_that_are_not_in_the_log_file_are_reported_too(tmp_path):
     with pytest.raises(PyTritonRuntimeError, match=r"see its log, '.*'.*\n.*nosuchcache"):
         running_triton(cache_config=["nosuchcache,size=1"], log_file=tmp_path / "server.log").run()

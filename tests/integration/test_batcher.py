@@ -22,7 +22,7 @@ def send_back(requests):
 
 
 def sleeps_of(process):
-    """How often each thread of a process has gone to sleep, by its ID."""
+    """How often each thread of a process has slept, by its ID."""
     counts = {}
     for thread in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
         with contextlib.suppress(OSError):  # it has just ended
@@ -37,7 +37,7 @@ def test_requests_do_not_wake_the_batcher_while_the_function_is_busy(triton, cli
     gate.opened.set()
     server = server_of(triton)
     others = sleeps_of(server)
-    # With settings of its own: the backend would build the batches in place of a batcher with default ones.
+    # With its own settings: the backend would build the batches in place of a batcher with default ones.
     batcher = DynamicBatcher(preferred_batch_size=[COUNT])
     bind_floats(triton, name, gate, config=ModelConfig(max_batch_size=COUNT, batcher=batcher))
     client.infer(name, {"x": row(0)})

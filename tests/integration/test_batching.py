@@ -78,7 +78,7 @@ def test_each_request_gets_its_own_rows(triton, grpc_client, name):
     assert all(at_once(12, send))
 
 
-def test_bytes_of_each_request_come_back_to_it(triton, grpc_client, name):
+def test_each_request_gets_its_own_bytes(triton, grpc_client, name):
     batches = []
 
     @batch
@@ -103,7 +103,7 @@ def test_bytes_of_each_request_come_back_to_it(triton, grpc_client, name):
     assert max(batches) > 2
 
 
-def test_batch_gets_the_requests_side_by_side_and_nothing_is_concatenated(triton, grpc_client, name):
+def test_adjacent_requests_form_a_batch_without_a_copy(triton, grpc_client, name):
     stacked = []
 
     @batch
@@ -126,7 +126,7 @@ def test_batch_gets_the_requests_side_by_side_and_nothing_is_concatenated(triton
     assert starts == [x.ctypes.data + sum(rows[:i]) * x.strides[0] for i in range(len(rows))]
 
 
-def test_requests_of_different_shapes_are_served_apart(triton, grpc_client, name):
+def test_requests_of_different_shapes_are_served_separately(triton, grpc_client, name):
     shapes = []
 
     @batch
@@ -158,7 +158,7 @@ def gathers(expected, batches):
     return any(batches() == expected for _ in range(3))
 
 
-def test_requests_that_wait_for_a_busy_callable_come_together(triton, grpc_client, name):
+def test_requests_that_wait_for_a_busy_callable_form_a_batch(triton, grpc_client, name):
     def batches():
         gate = Gate()
         bind_floats(triton, name, gate, config=ModelConfig(max_batch_size=16))
@@ -294,7 +294,7 @@ def test_requests_over_the_size_of_the_queue_are_refused(triton, grpc_client, na
     assert received[0] == 0
 
 
-def test_priorities_overtake(triton, grpc_client, name):
+def test_requests_of_higher_priority_overtake_others(triton, grpc_client, name):
     batcher = DynamicBatcher(priority_levels=2, default_priority_level=2)
 
     def batches():
@@ -319,7 +319,7 @@ def test_priorities_overtake(triton, grpc_client, name):
     assert gathers([[[0.0]], [[2.0]], [[1.0]]], batches)
 
 
-def test_a_config_that_the_server_gets_is_what_was_bound(triton, name):
+def test_the_server_gets_the_bound_config(triton, name):
     triton.bind(
         name,
         lambda requests: requests,
@@ -342,7 +342,7 @@ def test_a_config_that_the_server_gets_is_what_was_bound(triton, name):
     assert metadata["inputs"][0] == {"name": "image", "datatype": "UINT8", "shape": [-1, -1, 3]}
 
 
-def test_optional_inputs_that_differ_within_a_batch_reach_the_requests_that_have_them(triton, grpc_client, name):
+def test_each_request_of_a_batch_keeps_its_own_optional_inputs(triton, grpc_client, name):
     def infer(requests):
         return [[request["x"] + request.get("w", 0)] for request in requests]
 
@@ -407,7 +407,7 @@ def test_json_requests_are_batched_too(triton, name):
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_large_inputs_that_are_returned_as_they_came_arrive_whole(triton, name, protocol):
+def test_large_inputs_that_are_returned_unchanged_arrive_intact(triton, name, protocol):
     seen = []
 
     @batch

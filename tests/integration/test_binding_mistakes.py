@@ -123,7 +123,7 @@ def test_a_mistake_is_refused_and_nothing_is_deployed(triton, name, kind):
     assert request_json(triton, "GET", f"/v2/models/{name}")[0] == 404
 
 
-def test_a_function_in_place_of_the_name_is_told_the_order(triton):
+def test_a_function_in_place_of_the_name_is_refused_with_the_right_order(triton):
     with pytest.raises(PyTritonBadParameterError) as caught:
         triton.bind(double, FLOATS_IN, FLOATS_OUT)
     assert caught.value.message == (
@@ -132,7 +132,7 @@ def test_a_function_in_place_of_the_name_is_told_the_order(triton):
     )
 
 
-def test_settings_of_a_decorator_that_others_replace_are_warned_of(triton, name, caplog):
+def test_overridden_settings_of_a_decorator_are_warned_about(triton, name, caplog):
     bind_floats(triton, name, batch(max_batch_size=8)(double), config=ModelConfig(max_batch_size=2))
     assert f"Model '{name}': the settings of @batch are not used, because bind was given config=..." in caplog.text
 

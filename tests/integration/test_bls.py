@@ -37,14 +37,14 @@ from pytriton.proxy.services.client import current_client
 pytestmark = pytest.mark.usefixtures("callees")
 
 
-def test_a_model_asks_another(triton, name):
+def test_a_model_calls_another(triton, name):
     bind_caller(
         triton, name, lambda context, requests: [context.infer("double", {"x": each["x"]}) for each in requests]
     )
     assert send_floats(triton, name, [1, 2, 3]) == [2, 4, 6]
 
 
-def test_a_coroutine_asks_another(triton, name):
+def test_a_coroutine_calls_another_model(triton, name):
     async def send_request(context, requests):
         return [await context.ainfer("double", {"x": each["x"]}) for each in requests]
 
@@ -52,7 +52,7 @@ def test_a_coroutine_asks_another(triton, name):
     assert send_floats(triton, name, [1, 2, 3]) == [2, 4, 6]
 
 
-def test_a_generator_asks_another(triton, name):
+def test_a_generator_calls_another_model(triton, name):
     @triton_context
     def send_request(requests, triton_context):
         for factor in (1, 2):
@@ -63,7 +63,7 @@ def test_a_generator_asks_another(triton, name):
     assert responses == [6, 12, None]
 
 
-def test_a_whole_batch_is_asked_for_at_once(triton, name):
+def test_a_whole_batch_is_sent_in_one_call(triton, name):
     @batch
     @triton_context
     def send_request(x, triton_context):
@@ -77,7 +77,7 @@ DTYPES = [np.dtype(each.numpy_dtype) for each in DATATYPES if each.name != "BYTE
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_every_datatype_comes_back(triton, name, dtype):
+def test_every_datatype_is_returned_unchanged(triton, name, dtype):
     tensors = {"inputs": [Tensor(name="x", shape=(-1, -1), dtype=dtype)]}
     triton.bind(
         f"same_{name}",
@@ -114,12 +114,12 @@ def texts(triton):
     ],
     ids=["bytes", "str", "fixed", "large", "empty"],
 )
-def test_strings_come_back(triton, name, texts, sent, expected):
+def test_strings_are_returned_unchanged(triton, name, texts, sent, expected):
     received = called(triton, name, lambda context: context.infer("texts", {"x": sent}))["y"]
     assert received.tolist() == expected
 
 
-def test_ten_megabytes_come_back_equal(triton, name):
+def test_ten_megabytes_are_returned_unchanged(triton, name):
     sent = np.random.default_rng(0).random((1, 2_500_000), np.float32)
     received = called(triton, name, lambda context: context.infer("double", {"x": sent}))["y"]
     np.testing.assert_array_equal(received, sent * 2)
@@ -131,12 +131,12 @@ def test_arrays_need_not_be_contiguous(triton, name):
     np.testing.assert_array_equal(received, sent * 2)
 
 
-def test_an_array_without_elements_comes_back(triton, name):
+def test_an_empty_array_is_returned_unchanged(triton, name):
     received = called(triton, name, lambda context: context.infer("double", {"x": np.empty((1, 0), np.float32)}))["y"]
     assert received.shape == (1, 0)
 
 
-def test_outputs_stay_as_they_are_while_they_are_held(triton, name):
+def test_outputs_do_not_change_while_they_are_held(triton, name):
     def send_request(context):
         first = context.infer("double", {"x": np.full((1, 1000), 1, np.float32)})["y"]
         later = [context.infer("double", {"x": np.full((1, 1000), value, np.float32)})["y"] for value in range(2, 50)]
@@ -167,7 +167,7 @@ def test_a_stream_of_a_model_that_is_not_decoupled_has_one_response(triton, name
     assert outputs["y"].tolist() == [[2, 4, 6]]
 
 
-def test_leaving_a_stream_ends_it(triton, name):
+def test_leaving_a_stream_closes_it(triton, name):
     ended = threading.Event()
 
     def endless(requests):
@@ -188,7 +188,7 @@ def test_leaving_a_stream_ends_it(triton, name):
     assert ended.wait(10)
 
 
-def test_what_is_sent_besides_tensors_arrives(triton, name):
+def test_metadata_arrives(triton, name):
     seen = []
 
     def look(requests):
@@ -208,7 +208,7 @@ def test_what_is_sent_besides_tensors_arrives(triton, name):
     assert seen == [(parameters, "seven", ["z"])]
 
 
-def test_without_parameters_an_empty_dictionary_arrives(triton, name):
+def test_without_parameters_a_model_gets_an_empty_dictionary(triton, name):
     seen = []
     bind_floats(triton, f"look_{name}", lambda requests: seen.append(requests[0].parameters) or requests)
     called(triton, name, lambda context: context.infer(f"look_{name}", ROW))
@@ -236,7 +236,7 @@ def test_a_hundred_requests_of_a_coroutine_are_in_flight_at_once(triton, name):
     assert most > 50
 
 
-def test_eight_threads_ask_at_once(triton, name):
+def test_eight_threads_call_at_once(triton, name):
     def send_request(context):
         def work(number):
             return [
@@ -249,7 +249,7 @@ def test_eight_threads_ask_at_once(triton, name):
     assert called(triton, name, send_request) == [[2 * number] * 100 for number in range(8)]
 
 
-def test_threads_and_coroutines_ask_at_the_same_time(triton, name):
+def test_threads_and_coroutines_call_at_the_same_time(triton, name):
     def work(context, number):
         return {context.infer("double", {"x": np.full((1, 1), number, np.float32)})["y"].item() for _ in range(50)}
 
@@ -268,7 +268,7 @@ def test_threads_and_coroutines_ask_at_the_same_time(triton, name):
     assert called(triton, name, send_request) == [{2 * number} for number in range(8)]
 
 
-def test_another_loop_than_the_models_may_ask(triton, name):
+def test_coroutines_of_another_event_loop_may_call(triton, name):
     async def send_request(context):
         return (await context.ainfer("double", ROW))["y"].tolist()
 
@@ -278,7 +278,7 @@ def test_another_loop_than_the_models_may_ask(triton, name):
     )
 
 
-def test_models_ask_in_a_chain(triton, name):
+def test_models_call_each_other_in_a_chain(triton, name):
     bind_floats(triton, f"{name}_0", batch(lambda x: {"y": x + 1}))
     for level in range(1, 6):
         below = f"{name}_{level - 1}"
@@ -290,7 +290,7 @@ def test_models_ask_in_a_chain(triton, name):
     assert send_floats(triton, f"{name}_5", [1]) == [2]
 
 
-def test_requests_of_a_model_that_is_unloaded_are_answered(triton, name):
+def test_requests_of_an_unloaded_model_are_completed(triton, name):
     entered, gate = threading.Event(), threading.Event()
 
     def hold(requests):

@@ -23,13 +23,13 @@ pytestmark = pytest.mark.usefixtures("callees")
 @pytest.mark.parametrize(
     ("model", "number", "found"), [("count", 5, "several responses"), ("silent", 1, "no response")]
 )
-def test_one_response_of_a_decoupled_model_has_to_be_one(triton, name, model, number, found):
+def test_infer_of_a_decoupled_model_requires_exactly_one_response(triton, name, model, number, found):
     with pytest.raises(PyTritonInferenceError, match=f"'{model}' is decoupled, and sent {found}") as error:
         called(triton, name, lambda context: context.infer(model, {"x": np.full((1, 1), number, np.float32)}))
     assert error.value.code == CODES["unsupported"]
 
 
-def test_a_decoupled_model_that_answers_once_may_be_asked_for_it(triton, name):
+def test_infer_of_a_decoupled_model_with_one_response_returns_it(triton, name):
     outputs = called(triton, name, lambda context: context.infer("count", {"x": np.ones((1, 1), np.float32)}))
     assert outputs["y"].tolist() == [[0]]
 
@@ -45,7 +45,7 @@ def test_an_unknown_version_is_an_error(triton, name):
         called(triton, name, lambda context: context.infer("double", ROW, version=7))
 
 
-def test_the_error_of_a_model_reaches_the_one_that_asks_and_its_client(triton, name):
+def test_the_error_of_a_model_reaches_its_caller_and_the_client(triton, name):
     with pytest.raises(PyTritonInferenceError, match="ValueError: the weights are lost"):
         called(triton, name, lambda context: context.infer("fails", ROW))
     bind_caller(triton, f"{name}_again", lambda context, requests: [context.infer("fails", ROW)])
@@ -68,7 +68,7 @@ def test_an_error_ends_a_stream(triton, name):
     ],
     ids=["name", "none", "rank", "dtype", "scalar"],
 )
-def test_inputs_that_do_not_fit_are_an_error(triton, name, inputs, message):
+def test_invalid_inputs_are_an_error(triton, name, inputs, message):
     with pytest.raises(PyTritonInferenceError, match=message) as error:
         called(triton, name, lambda context: context.infer("double", inputs))
     assert error.value.code == CODES["invalid"]
@@ -86,7 +86,7 @@ def test_inputs_that_do_not_fit_are_an_error(triton, name, inputs, message):
     ],
     ids=["list", "complex", "no bytes", "none", "large", "option"],
 )
-def test_what_cannot_be_sent_is_refused_at_once(triton, name, arguments, message):
+def test_unsendable_requests_are_refused_at_once(triton, name, arguments, message):
     with pytest.raises((TypeError, PyTritonBadParameterError), match=message):
         called(triton, name, lambda context: context.infer("double", **arguments))
 
@@ -128,7 +128,7 @@ def refused(triton, model, value=0):
     return Background(lambda: send_floats(triton, model, [value])).finish().result
 
 
-def test_a_model_that_asks_itself_is_refused(triton, name):
+def test_a_call_of_a_model_to_itself_is_refused(triton, name):
     bind_caller(triton, name, lambda context, requests: [context.infer(name, {"x": each["x"]}) for each in requests])
     error = refused(triton, name)
     assert f"would deadlock: all instances of model '{name}' are waiting" in error
@@ -164,7 +164,7 @@ def test_a_cycle_is_refused_where_requests_are_batched(triton, name):
 
 
 def down(model, **options):
-    """Asks itself with one less, until there is nothing left."""
+    """Calls itself with one less, down to zero."""
 
     def send_request(context, requests):
         x = requests[0]["x"]
@@ -173,7 +173,7 @@ def down(model, **options):
     return send_request
 
 
-def test_a_model_with_more_instances_may_ask_itself_as_often(triton, name):
+def test_a_model_may_call_itself_as_often_as_it_has_other_instances(triton, name):
     send_request = down(name)
 
     @triton_context
@@ -185,7 +185,7 @@ def test_a_model_with_more_instances_may_ask_itself_as_often(triton, name):
     assert "would deadlock" in refused(triton, name, 3)
 
 
-def test_a_coroutine_may_ask_its_own_model_as_often_as_it_has_places(triton, name):
+def test_a_coroutine_may_call_its_own_model_within_the_limit_of_batches(triton, name):
     async def send_request(context, requests):
         x = requests[0]["x"]
         return [await context.ainfer(name, {"x": x - 1}) if x[0, 0] > 0 else {"y": x}]
@@ -195,19 +195,19 @@ def test_a_coroutine_may_ask_its_own_model_as_often_as_it_has_places(triton, nam
     assert "would deadlock" in refused(triton, name, 4)
 
 
-def test_a_refused_cycle_leaves_the_models_at_work(triton, name):
+def test_models_are_still_served_after_a_refused_cycle(triton, name):
     bind_caller(triton, name, down(name))
     assert "would deadlock" in refused(triton, name, 1)
     assert send_floats(triton, name, [0]) == [0]
 
 
-def test_a_request_to_oneself_of_which_nobody_can_tell_times_out_with_a_reason(triton, name):
+def test_an_undetected_call_to_oneself_times_out_with_a_reason(triton, name):
     """The context of another call is not the one of the batch that waits."""
     context = called(triton, f"other_{name}", lambda context: context)
-    asked = iter([True])  # the request that timed out is served later, and must not send another one
+    pending = iter([True])  # the request that timed out is served later, and must not send another one
 
     def ask_once(_, requests):
-        return [context.infer(name, ROW, timeout_s=0.3)] if next(asked, False) else [{"y": requests[0]["x"]}]
+        return [context.infer(name, ROW, timeout_s=0.3)] if next(pending, False) else [{"y": requests[0]["x"]}]
 
     bind_caller(triton, name, ask_once)
     error = refused(triton, name, 0)
@@ -223,6 +223,6 @@ def test_infer_in_a_coroutine_is_refused(triton, name):
         called(triton, name, send_request)
 
 
-def test_a_context_without_a_call_has_nobody_to_ask():
+def test_a_context_outside_of_a_call_cannot_call_models():
     with pytest.raises(PyTritonInvalidOperationError, match="only from within a call"):
         TritonContext().infer("double", ROW)

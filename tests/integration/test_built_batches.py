@@ -54,7 +54,7 @@ def batches_behind_a_busy_callable(triton, client, name, sent, config):
     return shapes
 
 
-def test_requests_are_batched_in_their_order_up_to_the_largest_batch(triton, grpc_client, name):
+def test_requests_are_batched_in_order_up_to_the_largest_batch(triton, grpc_client, name):
     sent = [of_shape(number, rows, 3) for number, rows in enumerate([1, 3, 2, 1, 4, 1, 1])]
 
     def batches():
@@ -130,7 +130,7 @@ def test_requests_that_wait_for_a_coroutine_become_one_batch(triton, grpc_client
     assert gathers([1, 1, 7], batches)
 
 
-def test_instances_build_batches_of_their_own(triton, grpc_client, name):
+def test_instances_build_their_own_batches(triton, grpc_client, name):
     gates = [Gate(), Gate()]
     bind_floats(triton, name, gates, config=ModelConfig(max_batch_size=4))
     requests = []
@@ -167,7 +167,7 @@ def test_the_server_starts_no_batcher(triton, name):
 
 
 @pytest.mark.parametrize("media_types", [{}, {"x": "image/*"}, {"a": "image/png", "x": "image/*", "z": "audio/wav"}])
-def test_the_configuration_is_the_one_of_a_model_with_a_batcher(triton, monkeypatch, name, media_types):
+def test_the_configuration_equals_that_of_a_model_with_a_batcher(triton, monkeypatch, name, media_types):
     def configuration_in(server):
         inputs = [Tensor(name=each, shape=(1,), dtype=bytes, media_type=media_types.get(each)) for each in "axz"]
         server.bind(name, lambda requests: requests, inputs, [Tensor(name="y", shape=(1,), dtype=bytes)])

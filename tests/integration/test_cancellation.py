@@ -43,7 +43,7 @@ def test_a_grpc_stream_that_is_cancelled_closes_the_generator(triton, name, watc
 
 @pytest.mark.usefixtures("quiet_log")
 @pytest.mark.parametrize("kind", STREAMS)
-def test_an_http_client_that_drops_an_event_stream_closes_the_generator(triton, name, watched, kind):
+def test_an_http_client_that_abandons_an_event_stream_closes_the_generator(triton, name, watched, kind):
     bind_stream(triton, name, getattr(watched, kind))
     events = EventStream(triton, name, {"x": 1})
     assert events.event()["y"] == 0
@@ -63,7 +63,7 @@ def test_an_async_generator_that_waits_is_cancelled_and_then_closed(triton, name
     assert [how for how, _ in watched.ended] == ["cancelled", "finally"]
 
 
-def test_an_http_client_that_drops_before_the_first_event_is_noticed_at_the_first(triton, name):
+def test_an_http_disconnection_is_detected_at_the_first_event(triton, name):
     entered, gate = threading.Event(), threading.Event()
     closed = []
 
@@ -106,7 +106,7 @@ sys.stdin.read()
 @pytest.mark.usefixtures("quiet_log")
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 @pytest.mark.parametrize("kind", ["waits", "yields", "generator"])
-def test_a_client_whose_process_is_killed_leaves_no_generator(triton, name, watched, kind, protocol):
+def test_a_killed_client_leaves_no_generator(triton, name, watched, kind, protocol):
     bind_stream(triton, name, getattr(watched, kind))
     folder = str(pathlib.Path(__file__).parent)
     ports = [str(triton.config.http_port), str(triton.config.grpc_port)]
@@ -126,14 +126,14 @@ def test_a_client_whose_process_is_killed_leaves_no_generator(triton, name, watc
 @pytest.mark.parametrize("kind", ["coroutine", "plain"])
 def test_a_grpc_request_that_is_cancelled_ends_its_callable(triton, name, watched, kind):
     bind_floats(triton, name, getattr(watched, kind))
-    context, answered = start_unary(triton, name)
+    context, outcomes = start_unary(triton, name)
     wait_until(lambda: watched.entered)
 
     cancelled = time.monotonic()
     context.cancel()
     watched.wait_for_end(cancelled)
-    wait_until(lambda: answered)
-    assert "CANCELLED" in str(answered[0])
+    wait_until(lambda: outcomes)
+    assert "CANCELLED" in str(outcomes[0])
 
 
 @pytest.mark.usefixtures("quiet_log")
@@ -172,15 +172,15 @@ def test_a_coroutine_is_cancelled_once_the_requests_timeout_has_passed(triton, n
         _, response = infer_json(triton, name, [json_floats([1])], parameters={"timeout": TIMEOUT_US})
         message = response["error"]
     else:
-        _, answered = start_unary(triton, name, timeout=TIMEOUT_US)
-        wait_until(lambda: answered)
-        message = answered[0].message()
+        _, outcomes = start_unary(triton, name, timeout=TIMEOUT_US)
+        wait_until(lambda: outcomes)
+        message = outcomes[0].message()
 
     assert message == f"model '{name}': the request's timeout has passed"
     watched.wait_for_end(sent + TIMEOUT_US / 1e6)
 
 
-def test_a_plain_function_is_told_once_the_requests_timeout_has_passed(triton, name, watched):
+def test_a_plain_function_sees_that_the_requests_timeout_has_passed(triton, name, watched):
     bind_floats(triton, name, watched.plain)
     sent = time.monotonic()
     infer_json(triton, name, [json_floats([1])], parameters={"timeout": TIMEOUT_US})
@@ -189,11 +189,11 @@ def test_a_plain_function_is_told_once_the_requests_timeout_has_passed(triton, n
 
 
 @pytest.mark.parametrize("kind", ["coroutine", "waits", "generator", "plain"])
-def test_a_request_is_cancelled_only_once_it_is(triton, name, kind):
-    told = []
+def test_a_request_is_reported_as_cancelled_only_after_its_cancellation(triton, name, kind):
+    reported = []
 
     def look(requests):
-        told.append([request.is_cancelled() for request in requests])
+        reported.append([request.is_cancelled() for request in requests])
         return responses(requests, 1)
 
     async def coroutine(requests):
@@ -209,7 +209,7 @@ def test_a_request_is_cancelled_only_once_it_is(triton, name, kind):
     bind_stream(triton, name, infer_func)
 
     assert streamed(triton, name, 1)[0][0] == 1
-    assert told == [[False]]
+    assert reported == [[False]]
 
 
 def test_a_cleanup_that_awaits_runs_to_its_end(triton, name):
@@ -250,7 +250,7 @@ def test_an_error_in_a_cleanup_is_a_warning(triton, name, caplog):
     assert "while cleaning up" in str(record.exc_info[1])
 
 
-def test_a_cancelled_coroutine_that_goes_on_is_left_alone_and_its_answer_dropped(triton, name, caplog):
+def test_the_response_of_a_coroutine_that_ignores_cancellation_is_dropped(triton, name, caplog):
     done = []
 
     async def stubborn(requests):
@@ -270,7 +270,7 @@ def test_a_cancelled_coroutine_that_goes_on_is_left_alone_and_its_answer_dropped
     assert not unwanted_records(caplog)
 
 
-def test_a_generator_that_does_not_mind_being_closed_is_told_of(triton, name, caplog):
+def test_a_generator_that_ignores_being_closed_is_warned_about(triton, name, caplog):
     def stubborn(requests):
         while True:
             try:
@@ -290,7 +290,7 @@ def test_a_generator_that_does_not_mind_being_closed_is_told_of(triton, name, ca
     assert record.name.startswith("pytriton.proxy")
 
 
-def test_the_server_goes_on_after_many_cancelled_requests(triton, name, watched, grpc_client):
+def test_the_server_still_works_after_many_cancelled_requests(triton, name, watched, grpc_client):
     bind_stream(triton, name, watched.waits, one_by_one(decoupled=True))
     for _ in range(3):
         streams = [Stream(triton).send(name, number) for number in range(20)]
@@ -305,7 +305,7 @@ def test_the_server_goes_on_after_many_cancelled_requests(triton, name, watched,
         assert stream.send(name, 1).reply().y == 0
 
 
-def test_a_client_that_gives_up_waiting_cancels_its_coroutine(triton, name, watched):
+def test_a_client_that_times_out_cancels_its_coroutine(triton, name, watched):
     """The deadline of gRPC itself, which `client_timeout` sets."""
     bind_floats(triton, name, watched.coroutine)
     client = tritonclient.grpc.InferenceServerClient(f"{HOST}:{triton.config.grpc_port}")

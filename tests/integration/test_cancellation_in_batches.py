@@ -15,21 +15,21 @@ from pytriton.proxy.types import Response
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_a_generator_may_ask_whether_a_request_of_its_batch_is_cancelled(triton, name, is_async):
-    told = {}
+def test_a_generator_can_check_whether_a_request_of_its_batch_is_cancelled(triton, name, is_async):
+    seen_cancelled = {}
 
     def look(requests):
         for request in requests:
-            told[int(request["x"].item())] = request.is_cancelled()
+            seen_cancelled[int(request["x"].item())] = request.is_cancelled()
         return responses(requests, 0)
 
     async def steps_async(requests):
-        while len(requests) < 3 or not told.get(3):
+        while len(requests) < 3 or not seen_cancelled.get(3):
             yield look(requests)
             await asyncio.sleep(STEP_S)
 
     def steps(requests):
-        while len(requests) < 3 or not told.get(3):
+        while len(requests) < 3 or not seen_cancelled.get(3):
             yield look(requests)
             time.sleep(STEP_S)
 
@@ -37,17 +37,17 @@ def test_a_generator_may_ask_whether_a_request_of_its_batch_is_cancelled(triton,
     with stream_to(triton) as first, stream_to(triton) as second, stream_to(triton) as third:
         for number, stream in enumerate((first, second, third), 1):
             stream.send(name, number)
-        wait_until(lambda: len(told) == 3)
+        wait_until(lambda: len(seen_cancelled) == 3)
         third.cancel()
 
         assert first.replies()[-1].error is None
         assert second.replies()[-1].error is None
-    assert told == {1: False, 2: False, 3: True}
+    assert seen_cancelled == {1: False, 2: False, 3: True}
 
 
 @pytest.mark.usefixtures("quiet_log")
 @pytest.mark.parametrize("kind", ["async generator", "generator", "coroutine"])
-def test_the_others_of_a_batch_go_on_when_one_is_cancelled(triton, name, kind):
+def test_cancelling_one_request_of_a_batch_does_not_affect_the_others(triton, name, kind):
     entered, gate = [], threading.Event()
 
     def steps(requests):
@@ -106,7 +106,7 @@ def test_the_others_of_a_batch_go_on_when_one_is_cancelled(triton, name, kind):
     assert values == ([3] if kind == "coroutine" else [0, 1, 2, 3, None])
 
 
-def test_a_batch_goes_on_until_all_its_requests_are_cancelled(triton, name, watched):
+def test_a_batch_continues_until_all_its_requests_are_cancelled(triton, name, watched):
     bind_stream(triton, name, watched.yields, together(decoupled=True))
     streams = [Stream(triton).send(name, number) for number in range(3)]
     for stream in streams:
@@ -123,7 +123,7 @@ def test_a_batch_goes_on_until_all_its_requests_are_cancelled(triton, name, watc
     watched.wait_for_end(cancelled)
 
 
-def test_one_request_of_a_grpc_stream_may_time_out_while_others_go_on(triton, name, watched):
+def test_one_request_of_a_grpc_stream_may_time_out_while_others_continue(triton, name, watched):
     bind_stream(triton, name, watched.yields, one_by_one(decoupled=True))
     with stream_to(triton) as stream:
         stream.send(name, 1, timeout=TIMEOUT_US)

@@ -1,4 +1,4 @@
-"""Mixed load while servers and processes are killed and stopped at random: every response is right, nothing is left."""
+"""Mixed load while servers and processes are killed or stopped at random: all responses are correct."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FAULTS = [kill_the_server, stop_the_server_for_a_moment, kill_a_process_instance
 
 
 @pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
-def test_every_response_is_right_whatever_is_killed(seconds):
+def test_every_response_is_correct_under_random_kills(seconds):
     process = psutil.Process()
     with Triton(config=free_config(restart_limit=10_000)) as triton:
         bind_all(triton)

@@ -12,7 +12,7 @@ def check(folder, *words):
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120)
 
 
-def test_it_sends_requests_over_http_and_grpc_and_saves_all_for_a_bug_report(tmp_path):
+def test_it_tests_both_protocols_and_saves_a_bug_report(tmp_path):
     file = tmp_path / "report.zip"
     checked = check(tmp_path, "--zip", str(file))
     assert checked.returncode == 0, checked.stderr

@@ -128,7 +128,7 @@ def bind_first(triton, name, dtype=np.float32, **settings):
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
 @pytest.mark.parametrize(("dtype", "values"), [(np.float32, [1, 2, 3]), (bytes, [b"1.0", b"2.0", b"3.0"])])
-def test_a_vector_where_a_column_was_declared_is_sent_as_it_is(triton, name, protocol, dtype, values):
+def test_a_vector_for_a_declared_column_is_sent_unchanged(triton, name, protocol, dtype, values):
     bind_first(triton, name, dtype)
     port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
     with FuturesModelClient(f"{protocol}://{HOST}:{port}", name) as client:
@@ -138,7 +138,7 @@ def test_a_vector_where_a_column_was_declared_is_sent_as_it_is(triton, name, pro
         assert single.result()["y"] == values[0]
 
 
-def test_a_strict_model_takes_no_vector_for_a_column(triton, name):
+def test_a_strict_model_refuses_a_vector_for_a_column(triton, name):
     bind_first(triton, name, strict=True)
     assert send_floats(triton, name, [1]) == (
         f"model '{name}': output 'y' has shape (1,), but float32 (batch, 1) was declared: return "

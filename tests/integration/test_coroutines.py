@@ -37,7 +37,7 @@ def pending(triton, name):
     return metrics_of(triton, name)["nv_inference_pending_request_count"]
 
 
-def test_a_coroutine_answers_each_request(client, triton, name):
+def test_a_coroutine_responds_to_each_request(client, triton, name):
     bind_floats(triton, name, double)
 
     assert client.infer(name, {"x": row(1, 2)})["y"].tolist() == [[2, 4]]
@@ -75,7 +75,7 @@ def test_decorators_take_coroutines(client, triton, name, decorator, config):
     np.testing.assert_array_equal(client.infer(name, {"x": x})["y"], x * 2)
 
 
-def test_what_a_coroutine_under_batch_returns_is_cut_into_requests(triton, grpc_client, name):
+def test_results_of_a_coroutine_under_batch_are_split_by_request(triton, grpc_client, name):
     sizes = []
 
     @batch
@@ -141,7 +141,7 @@ COROUTINE_FUNCTIONS = {
 
 
 @pytest.mark.parametrize("kind", COROUTINE_FUNCTIONS)
-def test_whatever_returns_a_coroutine_is_awaited(client, triton, name, kind):
+def test_coroutines_of_any_callable_are_awaited(client, triton, name, kind):
     bind_floats(triton, name, COROUTINE_FUNCTIONS[kind])
 
     assert client.infer(name, {"x": row(3)})["y"].item() == 6
@@ -154,7 +154,7 @@ def test_a_coroutine_on_a_decoupled_model_gives_one_response(triton, name, kind)
     assert streamed(triton, name, 3) == ([6], [True])
 
 
-def test_each_batch_is_answered_when_its_own_coroutine_returns(triton, grpc_client, name):
+def test_each_batch_gets_its_responses_when_its_own_coroutine_returns(triton, grpc_client, name):
     gates = Gates()
     bind_floats(triton, name, behind(gates), config=one_by_one())
     requests = [send_number(grpc_client, name, number) for number in range(4)]
@@ -197,7 +197,7 @@ def test_a_batch_beyond_the_limit_waits_in_the_queue_until_another_ends(triton, 
     assert [request.finish().result for request in requests] == list(range(5))
 
 
-def test_triton_refuses_what_its_queue_has_no_room_for(triton, grpc_client, name):
+def test_triton_refuses_requests_if_its_queue_is_full(triton, grpc_client, name):
     gates = Gates()
     policy = QueuePolicy(timeout_action=TimeoutAction.REJECT, max_queue_size=1)
     config = one_by_one(max_in_flight=1, batcher=DynamicBatcher(default_queue_policy=policy))
@@ -215,7 +215,7 @@ def test_triton_refuses_what_its_queue_has_no_room_for(triton, grpc_client, name
     assert 1 <= len(served) <= 3  # one is in flight, one with the instance, one in the queue
 
 
-def test_inputs_stay_as_they_are_while_a_coroutine_waits(triton, grpc_client, name):
+def test_inputs_do_not_change_while_a_coroutine_waits(triton, grpc_client, name):
     gates = Gates()
     bind_floats(triton, name, behind(gates), config=one_by_one())
     sent = np.arange(1, 100_001, dtype=np.float32)[None]
@@ -267,7 +267,7 @@ ERRORS = {
 
 
 @pytest.mark.parametrize("infer_func", ERRORS, ids=lambda infer_func: infer_func.__name__)
-def test_an_error_in_a_coroutine_reaches_the_client_and_the_next_request_is_answered(triton, client, name, infer_func):
+def test_an_error_in_a_coroutine_reaches_the_client_and_serving_continues(triton, client, name, infer_func):
     fails = [True]
 
     async def fails_once(requests):

@@ -69,7 +69,7 @@ def test_observations_of_many_batches_arrive_in_their_buckets(triton, name):
     assert samples_of(triton, f"{name}_sizes_sum")[()] == pytest.approx(112.25)
 
 
-def test_what_a_thread_outside_of_requests_sets_arrives_soon(triton, name):
+def test_updates_of_threads_outside_of_requests_arrive_soon(triton, name):
     bind_floats(triton, name, in_thread)
     gauge = Gauge(f"{name}_depth", "Depth of a queue")
     shows(triton, f"{name}_depth", 0)
@@ -82,7 +82,7 @@ def test_what_a_thread_outside_of_requests_sets_arrives_soon(triton, name):
     shows(triton, f"{name}_depth", 4)
 
 
-def test_a_metric_from_before_the_server_is_shown_by_each_server(name):
+def test_a_metric_from_before_the_start_is_reported_by_each_server(name):
     gauge = Gauge(f"{name}_ready", "Whether it is")
     gauge.set(1)
     for _ in range(2):
@@ -92,7 +92,7 @@ def test_a_metric_from_before_the_server_is_shown_by_each_server(name):
             shows(triton, f"{name}_ready", 1)
 
 
-def test_a_server_that_is_started_again_gets_all_values(name):
+def test_a_restarted_server_gets_all_values(name):
     with running_triton() as triton:
         bind_floats(triton, name, in_thread)
         triton.run()
@@ -111,7 +111,7 @@ def samples_after_restart(triton, name):
         return None
 
 
-def test_metrics_stay_while_models_come_and_go(triton, name):
+def test_metrics_stay_while_models_are_bound_and_unbound(triton, name):
     counter = Counter(f"{name}_calls", "Calls")
 
     def count(requests):
@@ -134,7 +134,7 @@ def test_no_update_of_many_threads_is_lost(triton, name):
         shows(triton, f"{name}_updates_total", 10_000, thread=str(number))
 
 
-def test_without_metrics_on_the_server_functions_go_on(name):
+def test_functions_are_served_without_metrics_on_the_server(name):
     with running_triton(allow_metrics=False) as triton:
         bind_floats(triton, name, in_thread)
         triton.run()
@@ -155,6 +155,6 @@ print(os.waitpid(pid, 0)[1], flush=True)
 """
 
 
-def test_a_fork_of_the_process_may_go_on_counting(tmp_path):
+def test_a_fork_of_the_process_may_count_on(tmp_path):
     with Script(tmp_path, FORK) as script:
         assert script.line() == "0", script.stderr

@@ -1,4 +1,4 @@
-"""The dashboard and the alerts ask for metrics that a server has, in PromQL that parses."""
+"""The dashboard and the alerts query existing metrics, in valid PromQL."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def labels_by_metric(triton):
     return labels
 
 
-def test_each_query_parses_and_asks_for_metrics_that_there_are(labels_by_metric):
+def test_each_query_parses_and_uses_existing_metrics(labels_by_metric):
     assert len(queries()) > 30
     assert len(queries_of_the_pages()) == 3
     for where, query in (queries() | queries_of_the_pages()).items():
@@ -104,7 +104,7 @@ def test_each_built_in_metric_is_on_the_dashboard_or_in_an_alert(labels_by_metri
     assert families == {re.sub(r"_(bucket|sum|count)$", "", name) for name in shown if name.startswith("pytriton_")}
 
 
-def test_each_alert_says_what_to_do():
+def test_each_alert_names_a_remedy():
     for rule in RULES:
         assert rule["labels"]["severity"] in {"page", "ticket"}, rule["alert"]
         assert rule["annotations"]["summary"], rule["alert"]
@@ -116,7 +116,7 @@ def test_the_page_lists_each_alert_with_its_severity():
     assert dict(listed) == {rule["alert"]: rule["labels"]["severity"] for rule in RULES}
 
 
-def test_panels_do_not_overlap_and_have_numbers_of_their_own():
+def test_panels_do_not_overlap_and_have_unique_ids():
     panels = DASHBOARD["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     grid = np.zeros((200, 24), int)
@@ -135,7 +135,7 @@ def test_promtool_accepts_the_alerts(arguments):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_each_alert_has_a_test_in_which_it_fires():
+def test_each_alert_fires_in_some_test():
     tests = yaml.safe_load((DEPLOY / "prometheus" / "alerts_test.yml").read_text())["tests"]
     fired = {case["alertname"] for test in tests for case in test["alert_rule_test"] if case["exp_alerts"]}
     assert fired == {rule["alert"] for rule in RULES}

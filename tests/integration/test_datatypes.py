@@ -70,7 +70,7 @@ def assert_same_bits(actual, expected):
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-def test_numbers_pass_both_ways_bit_by_bit(triton, client, name, dtype):
+def test_numbers_are_sent_and_returned_bit_by_bit(triton, client, name, dtype):
     seen = identity_of(triton, name, dtype)
     sent = samples_of(dtype)
 
@@ -81,7 +81,7 @@ def test_numbers_pass_both_ways_bit_by_bit(triton, client, name, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, *INTEGERS, np.float32, np.float64])
-def test_numbers_pass_as_json(triton, name, dtype):
+def test_numbers_are_sent_and_returned_as_json(triton, name, dtype):
     seen = identity_of(triton, name, dtype)
     sent = np.array([[0, 1]], dtype)
     datatype = Tensor(shape=(1,), dtype=dtype).datatype.name
@@ -95,7 +95,7 @@ def test_numbers_pass_as_json(triton, name, dtype):
     assert response["outputs"] == [{"name": "y", "shape": [1, 2], "datatype": datatype, "data": sent.ravel().tolist()}]
 
 
-def test_bfloat16_passes_both_ways_through_ml_dtypes(triton, client, name):
+def test_bfloat16_is_sent_and_returned_by_ml_dtypes(triton, client, name):
     seen = identity_of(triton, name, ml_dtypes.bfloat16)
     values = np.array([[1.5, -0.0, 3e38], [np.nan, np.inf, 1e-38]], ml_dtypes.bfloat16)
     # Older clients have float32 stand for it.
@@ -108,7 +108,7 @@ def test_bfloat16_passes_both_ways_through_ml_dtypes(triton, client, name):
 
 
 @pytest.mark.parametrize("texts", TEXTS)
-def test_bytes_pass_both_ways_unchanged(triton, client, name, texts):
+def test_bytes_are_sent_and_returned_unchanged(triton, client, name, texts):
     seen = identity_of(triton, name, bytes)
 
     received = client.infer(name, {"x": np.array([texts], object)})["y"]
@@ -131,7 +131,7 @@ def bytes_model(triton):
         )
     )
 )
-def test_any_bytes_of_any_shape_pass_both_ways(bytes_model, client, shaped):
+def test_any_bytes_of_any_shape_are_sent_and_returned(bytes_model, client, shaped):
     shape, items = shaped
     sent = np.empty(len(items), object)
     sent[:] = items
@@ -143,7 +143,7 @@ def test_any_bytes_of_any_shape_pass_both_ways(bytes_model, client, shaped):
     assert bytes_model.pop().tolist() == received.tolist() == sent.tolist()
 
 
-def test_texts_pass_as_json(triton, name):
+def test_text_is_sent_and_returned_as_json(triton, name):
     seen = identity_of(triton, name, str)
     texts = ["", "ascii", "żółć ✓ 🐍"]
 
@@ -173,7 +173,7 @@ def test_a_callable_may_return_text_or_bytes(triton, http_client, name, returned
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.float64, ml_dtypes.bfloat16, bytes])
 @pytest.mark.parametrize("shape", [(2, 0), (2, 0, 3), (0, 3)])
-def test_dimensions_of_size_zero_pass_both_ways(triton, client, name, dtype, shape):
+def test_dimensions_of_size_zero_are_sent_and_returned(triton, client, name, dtype, shape):
     batching = shape[0] != 0
     declared = (-1,) * (len(shape) - batching)
     seen = identity_of(triton, name, dtype, shape=declared, config=ModelConfig(batching=batching))
@@ -187,7 +187,7 @@ def test_dimensions_of_size_zero_pass_both_ways(triton, client, name, dtype, sha
 
 
 @pytest.mark.parametrize("dtype", [np.int32, bytes])
-def test_scalars_have_no_dimension_where_the_model_has_no_batch(triton, client, name, dtype):
+def test_scalars_have_no_dimension_without_batching(triton, client, name, dtype):
     seen = identity_of(triton, name, dtype, shape=(), config=NO_BATCHING)
     sent = np.array([b"abc"], object) if dtype is bytes else np.array([7], dtype)
 
@@ -198,7 +198,7 @@ def test_scalars_have_no_dimension_where_the_model_has_no_batch(triton, client, 
     assert received.tolist() == sent.tolist()
 
 
-def test_scalars_of_a_batch_make_a_vector(triton, client, name):
+def test_scalars_of_a_batch_form_a_vector(triton, client, name):
     seen = identity_of(triton, name, np.int32, shape=())
 
     received = client.infer(name, {"x": np.array([[7], [8]], np.int32)})["y"]

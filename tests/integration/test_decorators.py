@@ -76,7 +76,7 @@ def test_group_by_keys_serves_clients_with_and_without_an_optional_input(triton,
     assert [sum(rows for rows, given in calls if given is wanted) for wanted in (True, False)] == [2, 4]
 
 
-def test_fill_optionals_fills_in_what_clients_leave_out(triton, grpc_client, name, calls):
+def test_fill_optionals_fills_in_missing_inputs(triton, grpc_client, name, calls):
     @fill_optionals(k=np.array([10], np.float32))
     @batch
     def infer(x, k):
@@ -93,7 +93,7 @@ def test_fill_optionals_fills_in_what_clients_leave_out(triton, grpc_client, nam
     assert all(calls)
 
 
-def test_a_model_whose_inputs_are_all_optional_takes_any_of_them(triton, client, name):
+def test_a_model_with_only_optional_inputs_accepts_any_of_them(triton, client, name):
     @fill_optionals(a=np.array([1], np.float32), b=np.array([2], np.float32))
     @batch
     def infer(a, b):
@@ -144,7 +144,7 @@ def test_batch_below_fill_optionals_serves_a_model_without_batching(triton, clie
     assert client.infer(name, {"x": np.array([1, 2], np.float32)})["y"].tolist() == [1, 2, 3]
 
 
-def test_a_default_that_does_not_fit_is_told(triton, client, name):
+def test_an_invalid_default_is_reported(triton, client, name):
     def bind_and_send():
         triton.bind(name, fill_optionals(k=[1.5])(batch(lambda x, k: {"y": x * k})), X_AND_K, Y)
         client.infer(name, {"x": floats(1)})
@@ -201,7 +201,7 @@ def test_pad_batch_fills_up_to_preferred_sizes_and_clients_see_their_rows(triton
     assert calls[2] == [0, 1, 2, 3, 4, 4, 4, 4]
 
 
-def test_pad_batch_pads_what_several_clients_sent(triton, grpc_client, name, calls):
+def test_pad_batch_pads_requests_of_several_clients(triton, grpc_client, name, calls):
     @batch
     @pad_batch
     def infer(x):
@@ -294,7 +294,7 @@ class Scaled:
         return {"y": x * self.factor}
 
 
-def test_each_model_has_a_context_of_its_own(triton, client, name):
+def test_each_model_has_its_own_context(triton, client, name):
     shared = Scaled(1)
     for version, (infer, size) in enumerate([(shared.infer, 2), (shared.infer, 3), (Scaled(5).infer, 4)], start=1):
         bind_floats(triton, f"{name}{version}", infer, model_version=version, config=ModelConfig(max_batch_size=size))
@@ -306,7 +306,7 @@ def test_each_model_has_a_context_of_its_own(triton, client, name):
     assert client.infer(name, {"x": floats(1)[0]})["y"].tolist() == [7]
 
 
-def test_the_context_tells_how_the_model_was_bound(triton, http_client, name, calls):
+def test_the_context_has_the_configuration_of_the_model(triton, http_client, name, calls):
     @batch
     @triton_context
     def infer(x, triton_context, k=None):
@@ -344,7 +344,7 @@ def logged(calls):
     return decorator
 
 
-def test_decorators_of_the_users_own_stand_between_ours(triton, client, name, calls):
+def test_custom_decorators_stand_between_ours(triton, client, name, calls):
     @logged(calls)
     @fill_optionals(k=np.array([5], np.float32))
     @logged(calls)
@@ -380,7 +380,7 @@ def test_one_request_fails_among_others_below_group_by_keys(triton, grpc_client,
     assert at_once(6, send) == [0, 1, 2, 3, refused, refused]
 
 
-def test_the_server_goes_on_after_a_decorator_refused_a_batch(triton, http_client, name):
+def test_serving_continues_after_a_decorator_refused_a_batch(triton, http_client, name):
     bind_floats(triton, name, batch(first_value("x")(lambda x: {"y": np.array([[x]], np.float32)})))
 
     with pytest.raises(InferenceServerException, match=r"first_value\('x'\): the rows of this input differ"):

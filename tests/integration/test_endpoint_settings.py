@@ -28,14 +28,14 @@ from pytriton.model_config import ModelConfig
 
 @covers("allow_http", "allow_grpc", "allow_metrics")
 @pytest.mark.parametrize("off", ["http", "grpc", "metrics"])
-def test_what_is_not_allowed_does_not_listen(off):
+def test_disabled_endpoints_do_not_listen(off):
     with double_served(**{f"allow_{off}": False}) as triton:
         wanted = {getattr(triton.config, f"{each}_port") for each in ("http", "grpc", "metrics") if each != off}
         assert set(listening(triton)) == wanted
 
 
 @covers("http_address", "grpc_address", "metrics_address")
-def test_each_endpoint_has_an_address_of_its_own():
+def test_each_endpoint_has_its_own_address():
     addresses = {"http": "127.0.0.1", "grpc": "127.0.0.2", "metrics": "127.0.0.3"}
     with double_served(**{f"{each}_address": address for each, address in addresses.items()}) as triton:
         where = {port: ip.removeprefix("::ffff:") for port, ip in listening(triton).items()}
@@ -44,7 +44,7 @@ def test_each_endpoint_has_an_address_of_its_own():
 
 
 @covers("http_thread_count", "buffer_manager_thread_count")
-def test_threads_are_as_many_as_wanted():
+def test_the_number_of_threads_is_that_of_the_settings():
     with (
         double_served(http_thread_count=1, buffer_manager_thread_count=1) as few,
         double_served(http_thread_count=30, buffer_manager_thread_count=1) as more,
@@ -56,7 +56,7 @@ def test_threads_are_as_many_as_wanted():
     assert counts[2] - counts[1] > 40
 
 
-def test_requests_may_be_more_than_the_threads_that_take_them():
+def test_there_may_be_more_requests_than_threads():
     entered = threading.Semaphore(0)
     gate = threading.Event()
 
@@ -77,7 +77,7 @@ def test_requests_may_be_more_than_the_threads_that_take_them():
 
 
 @covers("http_header_forward_pattern", "grpc_header_forward_pattern")
-def test_headers_that_fit_the_pattern_of_their_protocol_become_parameters():
+def test_headers_that_match_the_pattern_of_their_protocol_become_parameters():
     seen = []
 
     def keep(requests):
@@ -97,7 +97,7 @@ def test_headers_that_fit_the_pattern_of_their_protocol_become_parameters():
 
 
 @covers("grpc_infer_allocation_pool_size")
-def test_requests_over_grpc_may_be_more_than_the_pool_of_requests():
+def test_there_may_be_more_requests_over_grpc_than_the_pool_has():
     with double_served(grpc_infer_allocation_pool_size=1) as triton, client_of(triton, "grpc") as client:
         requests = [Background(lambda n=n: client.infer("double", {"x": X * n})["y"].item()) for n in range(12)]
         assert [request.finish().result for request in requests] == [2 * n for n in range(12)]
@@ -111,7 +111,7 @@ def test_requests_over_grpc_may_be_more_than_the_pool_of_requests():
     "grpc_http2_min_recv_ping_interval_without_data",
     "grpc_http2_max_ping_strikes",
 )
-def test_a_server_pings_its_clients_and_takes_their_pings():
+def test_a_server_pings_its_clients_and_accepts_their_pings():
     settings = {
         "grpc_keepalive_time": 1_000,
         "grpc_keepalive_timeout": 10_000,
@@ -125,7 +125,7 @@ def test_a_server_pings_its_clients_and_takes_their_pings():
         try:
             assert client.is_server_ready()
             before = relay.received
-            wait_until(lambda: relay.received > before, what="a ping")  # which nobody asked for
+            wait_until(lambda: relay.received > before, what="a ping")  # which were not requested
             assert client.is_server_ready()
         finally:
             client.close()
@@ -224,7 +224,7 @@ def send_over_tls(triton, **options):
 
 @covers("grpc_use_ssl", "grpc_server_cert", "grpc_server_key")
 @pytest.mark.parametrize("mutual", [None, False])
-def test_grpc_over_tls_is_for_clients_that_know_the_certificate(certificates, mutual):
+def test_grpc_over_tls_requires_clients_that_trust_the_certificate(certificates, mutual):
     settings = {"grpc_server_cert": certificates / "server.pem", "grpc_server_key": certificates / "server.key"}
     with double_served(grpc_use_ssl=True, grpc_use_ssl_mutual=mutual, **settings) as triton:
         assert send_over_tls(triton, ssl=True, root_certificates=str(certificates / "server.pem")) == 2
@@ -234,7 +234,7 @@ def test_grpc_over_tls_is_for_clients_that_know_the_certificate(certificates, mu
 
 
 @covers("grpc_use_ssl_mutual", "grpc_root_cert")
-def test_grpc_over_mutual_tls_is_for_clients_that_the_server_knows(certificates):
+def test_grpc_over_mutual_tls_requires_clients_that_the_server_trusts(certificates):
     settings = {
         "grpc_use_ssl_mutual": True,
         "grpc_server_cert": certificates / "server.pem",

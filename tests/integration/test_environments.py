@@ -1,4 +1,4 @@
-"""Environments that are short of something: a program serves all the same, or says at once what is missing."""
+"""Restricted environments: a program serves anyway, or reports at once what is missing."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def environment(tmp_path, home):
 
 
 def namespaces(*flags):
-    """The prefix that runs a command in namespaces of its own, where the system allows it."""
+    """The prefix that runs a command in its own namespaces, if the system allows it."""
     command = ["unshare", *flags]
     if shutil.which("unshare") is None or subprocess.run([*command, "true"], capture_output=True).returncode:
         pytest.skip("the system does not allow such namespaces")
@@ -128,11 +128,11 @@ def test_without_a_home_folder_it_serves(environment):
     environment.serves(HOME="/nonexistent")
 
 
-def test_where_the_temporary_folder_cannot_be_written_it_serves_from_another(environment):
+def test_with_a_read_only_temporary_folder_it_serves_from_another(environment):
     assert environment.serves(TMPDIR="/proc") != "/proc"
 
 
-def test_where_the_path_of_the_temporary_folder_is_too_long_for_sockets_it_serves_from_another(environment, tmp_path):
+def test_with_a_too_long_temporary_path_it_serves_from_another(environment, tmp_path):
     long = tmp_path / ("x" * 150)
     long.mkdir()
     assert environment.serves(TMPDIR=str(long)) == "/tmp"
@@ -144,7 +144,7 @@ def test_in_a_temporary_folder_of_32_kilobytes_it_serves(environment, home):
     assert environment.serves(prefix) == str(home)
 
 
-def test_in_a_temporary_folder_that_is_full_it_says_so(environment, home):
+def test_a_full_temporary_folder_is_reported(environment, home):
     prefix = f"{namespaces('--mount')} bash -c 'mount -t tmpfs -o size=8k none {home} && exec \"$@\"' bash"
     environment.fails(prefix, "No space left on device); free some space, or name another folder")
 
@@ -157,7 +157,7 @@ def test_as_the_first_process_of_a_namespace_it_serves(environment):
     environment.serves(namespaces("--pid", "--fork", "--mount-proc"))
 
 
-def test_in_a_working_folder_that_was_deleted_it_serves(environment):
+def test_in_a_deleted_working_folder_it_serves(environment):
     environment.serves('cd "$(mktemp -d)" && rmdir "$PWD" && exec')
 
 
@@ -179,11 +179,11 @@ def test_with_a_limit_of_128_open_files_it_serves(environment):
     environment.serves("ulimit -n 128; exec")
 
 
-def test_with_fewer_open_files_it_says_what_it_needs(environment):
+def test_with_fewer_open_files_it_reports_what_it_needs(environment):
     environment.fails("ulimit -n 64; exec", "This process may open 64 files (the hard limit of `ulimit -n`)")
 
 
-def test_with_a_limit_on_the_size_of_files_it_names_it(environment):
+def test_with_a_limit_on_the_size_of_files_it_names_the_limit(environment):
     environment.fails("ulimit -f 100000; exec", "This process may write files of at most 100000 KiB (`ulimit -f`)")
 
 
@@ -206,7 +206,7 @@ def shared_memory_that_is_dumped(process):
     return dumped
 
 
-def test_a_core_file_has_no_shared_memory():
+def test_a_core_file_does_not_contain_shared_memory():
     with running_triton() as triton:
         bind_floats(triton, "double", double)
         triton.run()
@@ -238,7 +238,7 @@ def test_the_server_takes_more_connections_than_the_soft_limit_on_open_files():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_a_server_that_may_open_no_more_files_serves_its_connections_and_recovers():
+def test_a_server_out_of_open_files_serves_its_connections_and_recovers():
     with running_triton() as triton:
         bind_floats(triton, "double", double)
         triton.run()
@@ -300,7 +300,7 @@ with Triton() as triton:
 """
 
 
-def test_a_program_that_has_opened_all_files_goes_on_serving_and_recovers(tmp_path):
+def test_a_program_out_of_open_files_keeps_serving_and_recovers(tmp_path):
     code = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))" + EXHAUSTED
     with Script(tmp_path, code) as script:
         status = script.wait()
@@ -312,7 +312,7 @@ def test_a_program_that_has_opened_all_files_goes_on_serving_and_recovers(tmp_pa
         assert script.workspaces() == []
 
 
-def test_a_server_is_started_again_while_the_disk_is_full(monkeypatch):
+def test_a_server_is_restarted_while_the_disk_is_full(monkeypatch):
     with running_triton() as triton:
         bind_floats(triton, "double", double)
         triton.run()

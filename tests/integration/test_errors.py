@@ -85,7 +85,7 @@ def test_an_exception_reaches_the_client_as_a_sentence_and_the_log_as_a_tracebac
     assert len(message.splitlines()) > 3
 
 
-def test_a_traceback_is_one_record_whatever_the_environment_says_of_messages_of_several_lines(monkeypatch, caplog):
+def test_a_traceback_is_one_record_whatever_the_environment_sets(monkeypatch, caplog):
     monkeypatch.setenv("TRITON_SERVER_ESCAPE_LOG_MESSAGES", "0")
     with running_triton() as triton:
         bind_floats(triton, "model", fails_once(explode))
@@ -110,7 +110,7 @@ def test_the_cause_of_an_exception_is_in_the_log(triton, name, caplog):
     assert wait_until(lambda: logged(caplog, name, "the sky fell", "direct cause", "cannot infer"))
 
 
-def test_text_of_any_kind_is_told_as_it_is(triton, name, caplog):
+def test_messages_with_any_text_are_passed_unchanged(triton, name, caplog):
     text = "zażółć ✓ \"quoted\" 'single' back\\slash 100% {braces}"
 
     def fail(_):
@@ -123,7 +123,7 @@ def test_text_of_any_kind_is_told_as_it_is(triton, name, caplog):
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), MemoryError(), StopIteration()])
-def test_exceptions_that_are_no_errors_do_not_end_the_worker(triton, name, error):
+def test_exceptions_that_are_not_errors_do_not_end_the_worker(triton, name, error):
     def fail(_):
         raise error
 
@@ -183,7 +183,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("kind", PLAIN)
-def test_what_is_no_response_is_told_in_a_sentence(triton, name, kind, caplog):
+def test_an_invalid_response_is_explained_in_one_sentence(triton, name, kind, caplog):
     returned, expected = PLAIN[kind]
     triton.bind(name, fails_once(returned, outputs=2), FLOATS_IN, TWO_OUTPUTS)
 
@@ -220,25 +220,25 @@ BATCHED = {
 
 
 @pytest.mark.parametrize("kind", BATCHED)
-def test_what_is_no_output_of_a_batch_is_told_in_a_sentence(triton, name, kind):
+def test_an_invalid_output_of_a_batch_is_explained_in_one_sentence(triton, name, kind):
     returned, expected = BATCHED[kind]
     triton.bind(name, fails_once(batch(returned), outputs=2), FLOATS_IN, TWO_OUTPUTS)
 
     assert expected in error_then_success(triton, name)
 
 
-def test_what_is_no_output_of_a_sample_is_told_in_a_sentence(triton, name):
+def test_an_invalid_output_of_a_sample_is_explained_in_one_sentence(triton, name):
     triton.bind(name, fails_once(sample(lambda x: None), outputs=2), FLOATS_IN, TWO_OUTPUTS)
 
     assert "the inference callable returned None" in error_then_success(triton, name)
 
 
-def test_a_callable_that_does_not_take_the_inputs_is_refused_when_it_is_bound(triton, name):
+def test_bind_refuses_a_callable_that_does_not_accept_the_inputs(triton, name):
     with pytest.raises(PyTritonBadParameterError, match="takes 'other', and the inputs are 'x'"):
         bind_floats(triton, name, batch(lambda other: [other]))
 
 
-def test_objects_that_are_no_bytes_are_told_so(triton, name):
+def test_objects_other_than_bytes_are_refused(triton, name):
     triton.bind(
         name,
         batch(lambda x: [np.array([[b"a", 7]], object)]),
@@ -260,7 +260,7 @@ def test_objects_that_are_no_bytes_are_told_so(triton, name):
     ],
     ids=["an unknown output", "text that has no bytes", "an element that is None"],
 )
-def test_the_log_has_what_was_wrong_and_no_error_of_the_package_before_it(triton, name, caplog, outputs, error):
+def test_the_log_has_the_mistake_and_no_error_of_the_package(triton, name, caplog, outputs, error):
     triton.bind(name, batch(lambda x: outputs), FLOATS_IN, [Tensor(name="y", shape=(-1,), dtype=bytes)])
 
     send_floats(triton, name, [1])
@@ -269,7 +269,7 @@ def test_the_log_has_what_was_wrong_and_no_error_of_the_package_before_it(triton
     assert "pytriton/proxy/tensors/outputs.py" not in caplog.text
 
 
-def test_an_error_is_that_of_every_request_of_its_batch(triton, grpc_client, name):
+def test_an_error_fails_every_request_of_its_batch(triton, grpc_client, name):
     bind_floats(triton, name, explode, config=PATIENT)
 
     def send(number):
@@ -315,7 +315,7 @@ def test_an_exception_that_is_returned_fails_its_request_alone(triton, grpc_clie
         pytest.param(struct.pack("<I1sI", 1, b"a", 0), id="one element too many"),
     ],
 )
-def test_malformed_bytes_are_refused_and_the_next_request_is_answered(triton, http_client, name, data):
+def test_malformed_bytes_are_refused_and_serving_continues(triton, http_client, name, data):
     triton.bind(
         name,
         batch(lambda x: [x]),
@@ -340,7 +340,7 @@ def test_malformed_bytes_are_refused_and_the_next_request_is_answered(triton, ht
     assert http_client.infer(name, {"x": np.array([[b"abc"]], object)})["y"].tolist() == [[b"abc"]]
 
 
-def test_numbers_of_another_size_than_their_shape_are_refused(triton, http_client, name):
+def test_data_that_does_not_match_its_shape_is_refused(triton, http_client, name):
     bind_floats(triton, name, batch(lambda x: [x]))
 
     status, reply = infer_json(triton, name, [{"name": "x", "shape": [1, 3], "datatype": "FP32", "data": [1, 2]}])
@@ -370,7 +370,7 @@ def test_a_wrong_number_of_dimensions_is_refused_by_the_server(triton, client, n
         client.infer(name, {"x": np.ones((1, 1, 1), np.float32)})
 
 
-def test_an_output_larger_than_memory_is_told_and_the_next_request_is_answered(triton, name):
+def test_an_output_larger_than_memory_is_an_error_and_serving_continues(triton, name):
     def enormous(requests):
         return [[np.broadcast_to(np.float32(0), (1, 2**38))]]
 

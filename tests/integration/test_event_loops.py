@@ -30,7 +30,7 @@ def test_the_instances_of_a_model_share_one_event_loop(triton, grpc_client, name
     assert [request.finish().result for request in requests] == [0, 1]
 
 
-def test_each_model_has_an_event_loop_of_its_own(triton, name):
+def test_each_model_has_its_own_event_loop(triton, name):
     loops = {}
 
     def reports(which):
@@ -66,7 +66,7 @@ def test_a_coroutine_that_blocks_its_loop_does_not_hold_up_other_models(triton, 
     assert blocked.finish().result == 1
 
 
-def test_the_loop_is_the_same_from_call_to_call_so_that_tasks_live_on(triton, name):
+def test_calls_share_one_loop_and_tasks_outlive_them(triton, name):
     numbers = itertools.count()
     state = {}
 
@@ -109,7 +109,7 @@ async def stop_the_loop():
 
 
 @pytest.mark.parametrize("end", [end_by_a_task, end_by_a_callback, stop_the_loop])
-def test_an_event_loop_that_a_model_ends_is_run_again(triton, client, name, end, caplog):
+def test_an_event_loop_that_a_model_stops_is_restarted(triton, client, name, end, caplog):
     async def infer(requests):
         await end()
         return requests

@@ -1,4 +1,4 @@
-"""Requests of other clients at which the bundled server's front end crashes are survived: it is started again."""
+"""Requests of other clients at which the bundled server's front end crashes are survived: it is restarted."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def floats():
     return tensor
 
 
-def test_grpc_requests_that_another_client_gives_up_are_survived(triton):
+def test_grpc_requests_that_another_client_abandons_are_survived(triton):
     @batch
     def echo_soon(x):
         time.sleep(random.random() * 0.004)
@@ -93,7 +93,7 @@ os._exit(0)  # the server may never end the stream
 
 
 @pytest.mark.parametrize("other", ["echo", "no such model"])
-def test_other_than_decoupled_models_on_one_stream_of_another_client_are_survived(triton, other):
+def test_ordinary_models_on_a_grpc_stream_of_another_client_are_survived(triton, other):
     def stream(requests):
         for _ in range(3):
             yield [{"y": request["x"]} for request in requests]

@@ -16,7 +16,7 @@ triple = batch(lambda x: [x * 3])
 
 
 @pytest.mark.parametrize("is_bound", [False, True], ids=["a new model", "a model that is bound again"])
-def test_a_disk_that_is_full_at_bind_is_told_and_the_server_goes_on(triton, name, is_bound):
+def test_a_full_disk_at_bind_is_reported_and_serving_continues(triton, name, is_bound):
     if is_bound:
         bind_floats(triton, name, double)
     bind_floats(triton, f"{name}_other", double)
@@ -40,7 +40,7 @@ def test_a_disk_that_is_full_at_bind_is_told_and_the_server_goes_on(triton, name
     assert send_floats(triton, name, [1]) == [3]
 
 
-def test_a_disk_that_is_full_before_the_server_starts_is_told_and_run_can_be_repeated():
+def test_a_full_disk_at_the_start_is_reported_and_run_can_be_repeated():
     triton = Triton(config=free_config(), triton_lifecycle_policy=LATER_WITH_MODELS)
     bind_floats(triton, "double", double)
     config = triton._session.workspace.path / "models" / "double" / "config.pbtxt"
@@ -100,8 +100,8 @@ def tell(function):
 def ask(model):
     body = {"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}
     url = f"http://127.0.0.1:{triton.config.http_port}/v2/models/{model}/infer"
-    with urllib.request.urlopen(url, json.dumps(body).encode()) as answer:
-        return json.load(answer)["outputs"][0]["data"][0]
+    with urllib.request.urlopen(url, json.dumps(body).encode()) as response:
+        return json.load(response)["outputs"][0]["data"][0]
 
 def bind(model):
     tensors = [Tensor(name="x", shape=(-1,), dtype=np.float32)]
@@ -126,7 +126,7 @@ with Triton(workspace=Workspace(folder / "w"), triton_lifecycle_policy=policy) a
 """
 
 
-def test_a_full_disk_is_told_and_overcome(tmp_path):
+def test_a_full_disk_is_reported_and_survived(tmp_path):
     full = r"No space left on device\); free some space, or name another folder by workspace="
     with Script(tmp_path, FULL_DISK) as script:
         if script.line() == "no disk":

@@ -1,4 +1,4 @@
-"""Requests that crash the front end of Triton 2.51 or take its memory: refused, and the server and others go on."""
+"""Requests that crash the front end of Triton 2.51 or take its memory: refused, and others are served."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def post(triton, body, model=ECHO, headers=None):
         [1, 0, 2**62, 2**62],
     ],
 )
-def test_a_shape_that_no_data_can_have_is_refused(triton, shape):
+def test_an_impossible_shape_is_refused(triton, shape):
     status, reply = infer_json(triton, ECHO, [{"name": "x", "shape": shape, "datatype": "FP32", "data": [1.0]}])
 
     assert status == 400
@@ -84,7 +84,7 @@ def test_a_negative_dimension_is_refused(triton, shape):
     assert infer_json(triton, ECHO, [{"name": "x", "shape": shape, "datatype": "FP32", "data": [1.0]}])[0] in (400, 500)
 
 
-def test_a_shape_that_no_data_can_have_is_refused_over_grpc(triton):
+def test_an_impossible_shape_is_refused_over_grpc(triton):
     with client_of(triton, "grpc") as client:
         tensor = tritonclient.grpc.InferInput("x", [1, 2**62], "FP32")
         tensor.set_data_from_numpy = None
@@ -127,7 +127,7 @@ def test_a_batch_of_no_samples_with_data_fails_alone(triton, name, batcher):
     assert shapes == {(4,)}
 
 
-def test_a_text_of_megabytes_in_an_error_is_shortened(triton, name, caplog):
+def test_an_error_message_of_megabytes_is_shortened(triton, name, caplog):
     size = 50_000_000
 
     def fail(requests):
@@ -147,7 +147,7 @@ def test_a_text_of_megabytes_in_an_error_is_shortened(triton, name, caplog):
 
 @pytest.mark.parametrize("raised", [RuntimeError, SystemExit])
 @pytest.mark.parametrize("is_async", [False, True], ids=["function", "coroutine"])
-def test_an_error_without_a_text_is_reported(triton, name, raised, is_async):
+def test_an_error_without_a_message_is_reported(triton, name, raised, is_async):
     class SilentError(Exception):
         def __str__(self):
             raise raised("no text")
@@ -164,7 +164,7 @@ def test_an_error_without_a_text_is_reported(triton, name, raised, is_async):
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_a_client_cannot_say_which_models_wait_for_its_request(triton, protocol):
+def test_a_client_cannot_set_the_call_chain_of_its_request(triton, protocol):
     callers = {"pytriton_callers": f"x 0 1 {ECHO}\n"}
 
     with (
@@ -209,14 +209,14 @@ def test_deeply_nested_json_is_refused(triton, opening):
     assert post(triton, opening * (4_000_000 // len(opening))) in (400, 500)
 
 
-def test_the_tensors_of_many_requests_are_not_added_up(triton):
+def test_the_limit_on_tensors_applies_to_single_requests(triton):
     with client_of(triton, "grpc") as client:
         for _ in range(5000):
             client.infer(ECHO, {"x": np.ones((1, 1), np.float32)})
 
 
 @pytest.mark.parametrize("what", ["inputs", "outputs"])
-def test_more_tensors_than_any_model_has_are_refused(triton, what):
+def test_more_tensors_than_any_model_may_have_are_refused(triton, what):
     one = [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1.0]}]
     many = [{**one[0], "name": f"x{number}"} for number in range(MANY)]
     body = {"inputs": many} if what == "inputs" else {"inputs": one, "outputs": many}
@@ -227,7 +227,7 @@ def test_more_tensors_than_any_model_has_are_refused(triton, what):
     assert reply["error"] == f"the request has more than 4096 {what}"
 
 
-def test_a_form_as_large_as_a_model_may_get_is_survived(triton):
+def test_a_form_of_the_largest_allowed_size_is_survived(triton):
     body = b"a=" + b"x" * 60_000_000
 
     status = post(triton, body, headers={"Content-Type": "application/x-www-form-urlencoded"})
@@ -235,7 +235,7 @@ def test_a_form_as_large_as_a_model_may_get_is_survived(triton):
     assert status in (400, 500)
 
 
-def test_a_compressed_body_that_is_no_request_is_survived(triton):
+def test_a_compressed_body_without_a_request_is_survived(triton):
     body = gzip.compress(b"\0" * 100_000_000)
 
     assert post(triton, body, headers={"Content-Encoding": "gzip"}) in (400, 500)
@@ -247,7 +247,7 @@ def test_a_compressed_body_that_is_no_request_is_survived(triton):
     ["Content-Length: 2\r\n\r\n{}", "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"],
     ids=["length", "chunks"],
 )
-def test_a_length_that_is_not_the_bodys_is_refused(triton, rest, length):
+def test_a_wrong_content_length_is_refused(triton, rest, length):
     with socket.create_connection((HOST, triton.config.http_port), 60) as connection:
         path = f"/v2/models/{ECHO}/infer"
         connection.sendall(f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{rest}".encode())
@@ -265,7 +265,7 @@ def test_a_body_in_one_byte_chunks_is_survived(triton):
         assert connection.getresponse().status in (400, 500)
 
 
-def test_responses_of_a_batch_that_is_larger_than_the_front_ends_queue_all_arrive(triton, name):
+def test_all_responses_of_a_batch_larger_than_the_front_ends_queue_arrive(triton, name):
     count, waiting, gate = 300, [], threading.Event()
 
     def wait(requests):
@@ -290,7 +290,7 @@ def test_responses_of_a_batch_that_is_larger_than_the_front_ends_queue_all_arriv
         assert asyncio.run(send()) == (count, 0)
 
 
-def test_a_server_that_takes_too_much_memory_is_ended_and_started_again():
+def test_a_server_that_takes_too_much_memory_is_restarted():
     with running_triton(memory_limit=200_000_000) as triton:
         bind_floats(triton, ECHO, batch(lambda x: [x]))
         triton.run()

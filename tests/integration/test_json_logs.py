@@ -1,4 +1,4 @@
-"""JSON logs of programs: each line of standard error is an object, whoever has written it."""
+"""JSON logs of programs: each line of standard error is an object, whatever its source."""
 
 from __future__ import annotations
 
@@ -172,14 +172,14 @@ def test_a_record_names_the_trace_that_its_request_belongs_to(program, model, me
     assert re.fullmatch("[0-9a-f]{16}", record["span_id"])
 
 
-def test_what_a_process_prints_is_a_record_for_each_line(program):
+def test_each_printed_line_of_a_process_is_a_record(program):
     assert infer(program, "process")[0] == 200
     (*_, line) = wait_until(lambda: records_of(program.log, "in two lines"))
     assert (line["logger"], line["model"], line["instance"]) == ("pytriton.process.output", "process", 0)
 
 
 @pytest.mark.parametrize(("model", "message"), [("plain", "plain\nof 1"), ("stream", "stream")])
-def test_the_id_of_a_request_to_the_gateway_is_that_of_the_request_to_the_model(program, model, message):
+def test_the_gateway_passes_the_id_of_its_request_to_the_model(program, model, message):
     name = f"through the gateway to {model}".replace(" ", "-")
     connection = http.client.HTTPConnection(HOST, program.gateway_port, timeout=60)
     headers = {"x-request-id": name, "accept": "text/event-stream"} if model == "stream" else {"x-request-id": name}
@@ -254,7 +254,7 @@ with Triton(config=TritonConfig(http_port=0, grpc_port=0, metrics_port=0)) as tr
         ("from pytriton.json_logs import log_as_json; log_as_json('info')", True),
     ],
 )
-def test_a_script_logs_as_json_without_a_change(before, has_information, tmp_path, monkeypatch):
+def test_an_unchanged_script_logs_as_json(before, has_information, tmp_path, monkeypatch):
     if "log_as_json" not in before:
         monkeypatch.setenv("PYTRITON_LOG_FORMAT", "json")
     with Script(tmp_path, SCRIPT.format(before=before, after="raise ValueError('the end')")) as script:
@@ -268,7 +268,7 @@ def test_a_script_logs_as_json_without_a_change(before, has_information, tmp_pat
     assert "ValueError: the end" in exceptions[1]
 
 
-def test_a_command_that_fails_says_so_in_json(tmp_path):
+def test_a_failing_command_reports_its_error_in_json(tmp_path):
     with Program(tmp_path, "nothing.py", "--log-format", "json") as program:
         assert program.process.wait(30) == 1
         (entry,) = entries_of(program.log)

@@ -1,4 +1,4 @@
-"""Many requests of mixed sizes leave memory, /dev/shm and file descriptors where they were."""
+"""Many requests of mixed sizes do not increase memory, /dev/shm or file descriptors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BURST_MIB = 64
 
 @pytest.fixture
 def triton():
-    """A server of its own for each test."""
+    """A server for each test."""
     with running_triton() as triton:
         bind_floats(triton, "floats", batch(lambda x: [x + 1]), config=ModelConfig(max_batch_size=4))
         triton.bind(
@@ -90,7 +90,7 @@ def test_memory_shrinks_back_after_a_burst_of_big_requests(triton):
 
 
 @pytest.mark.slow
-def test_inputs_that_are_kept_hold_their_memory_until_they_are_dropped(triton):
+def test_kept_inputs_hold_their_memory_until_they_are_dropped(triton):
     kept = []
 
     def keep(requests):
@@ -113,7 +113,7 @@ def test_inputs_that_are_kept_hold_their_memory_until_they_are_dropped(triton):
         client.close()
 
 
-def test_binding_again_and_again_leaves_nothing_behind(triton):
+def test_repeated_binding_leaves_nothing_behind(triton):
     client = Client("http", triton)
 
     def rebind(count):

@@ -55,7 +55,7 @@ def test_a_context_runs_a_server_and_stops_it(own_home):
     assert shared_memory() <= before
 
 
-def test_without_a_context_the_user_stops_it():
+def test_without_a_context_the_server_runs_until_stop():
     triton = running_triton()
     bind_floats(triton, "double", double)
     triton.run()
@@ -103,7 +103,7 @@ def test_run_twice_is_run_once():
         assert send_floats(triton, "double", [1]) == [2]
 
 
-def test_run_stop_and_run_again_serves_what_was_bound():
+def test_models_are_served_again_after_run_stop_and_run():
     triton = running_triton()
     bind_floats(triton, "double", double)
     for _ in range(3):
@@ -117,7 +117,7 @@ def test_run_stop_and_run_again_serves_what_was_bound():
         assert [send_floats(triton, each, [1]) for each in ("double", "triple")] == [[2], [3]]
 
 
-def test_the_server_starts_when_the_policy_says():
+def test_the_policy_decides_when_the_server_starts():
     triton = Triton(config=free_config(), triton_lifecycle_policy=LATER)
     assert not triton.is_alive()
     assert not servers()
@@ -130,7 +130,7 @@ def test_the_server_starts_when_the_policy_says():
         assert send_floats(triton, "double", [1]) == [2]
 
 
-def test_nothing_is_started_and_no_port_taken_before_it_is_needed(own_home):
+def test_no_process_is_started_and_no_port_used_before_it_is_needed(own_home):
     with taken_port() as port:
         triton = Triton(config=free_config(http_port=port))
         bind_floats(triton, "double", double)
@@ -140,7 +140,7 @@ def test_nothing_is_started_and_no_port_taken_before_it_is_needed(own_home):
         assert not list(own_home.iterdir())
 
 
-def test_a_context_returns_when_the_server_has_the_models_that_were_bound_before():
+def test_a_context_is_entered_when_all_bound_models_are_loaded():
     triton = running_triton()
     bind_floats(triton, "double", double)
     with triton:
@@ -152,7 +152,7 @@ def test_a_context_returns_when_the_server_has_the_models_that_were_bound_before
 
 
 @pytest.mark.parametrize("start", ["connect", "run"])
-def test_without_a_context_the_server_starts_when_it_is_called_for(start):
+def test_without_a_context_run_starts_the_server(start):
     triton = running_triton()
     bind_floats(triton, "double", double)
     getattr(triton, start)()
@@ -162,7 +162,7 @@ def test_without_a_context_the_server_starts_when_it_is_called_for(start):
         triton.stop()
 
 
-def test_a_context_that_cannot_start_its_server_leaves_nothing(own_home):
+def test_a_context_whose_server_fails_to_start_leaves_nothing_behind(own_home):
     with taken_port() as port, pytest.raises(PyTritonRuntimeError, match=rf"Port {port}"):
         running_triton(http_port=port).__enter__()
     assert not servers()
@@ -186,7 +186,7 @@ def test_one_server_after_the_other_on_the_same_ports():
     with running_triton() as first:
         first.run()
         config = first.config
-        with connection_to(first) as connection:  # the server ends first, which leaves the port in TIME_WAIT
+        with connection_to(first) as connection:  # the server exits first, which leaves the port in TIME_WAIT
             connection.request("GET", "/v2/health/live")
             connection.getresponse().read()
             first.stop()
@@ -197,7 +197,7 @@ def test_one_server_after_the_other_on_the_same_ports():
         assert second.is_connected()
 
 
-def test_is_connected_tells_whether_the_server_answers():
+def test_is_connected_tells_whether_the_server_responds():
     with running_triton() as triton:
         triton.run()
         server = server_of(triton)
@@ -261,7 +261,7 @@ def test_stop_waits_for_requests_in_flight():
     assert responses == [[5]]
 
 
-def test_a_callable_that_hangs_cannot_hold_stop_up_longer_than_the_exit_timeout():
+def test_a_hanging_callable_delays_stop_by_at_most_the_exit_timeout():
     entered, gate = threading.Event(), threading.Event()
 
     def hang(requests):
@@ -293,7 +293,7 @@ def test_a_callable_that_hangs_cannot_hold_stop_up_longer_than_the_exit_timeout(
         gate.set()
 
 
-def test_a_workspace_of_the_users_own_keeps_what_was_in_it(tmp_path):
+def test_a_given_workspace_keeps_its_contents(tmp_path):
     (tmp_path / "w").mkdir()
     (tmp_path / "w" / "mine").write_text("kept")
     with Triton(config=free_config(), workspace=tmp_path / "w") as triton:
@@ -312,7 +312,7 @@ def test_a_workspace_whose_path_is_too_long_for_sockets_is_refused_by_name(tmp_p
     assert not servers()
 
 
-def test_sockets_are_for_their_owner_alone(own_home):
+def test_sockets_are_accessible_to_their_owner_only(own_home):
     with running_triton() as triton:
         triton.run()
         (workspace,) = workspace_of(own_home)

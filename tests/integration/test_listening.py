@@ -57,7 +57,7 @@ def test_one_port_for_two_settings_is_refused():
     assert not servers()
 
 
-def test_port_zero_takes_a_free_port_and_config_tells_which():
+def test_port_zero_uses_a_free_port_which_config_reports():
     with running_triton() as triton:
         triton.run()
         config = triton.config

@@ -1,4 +1,4 @@
-"""Many models: what each of them costs does not grow with their number."""
+"""Many models: the cost of each does not grow with their number."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def loads_and_unloads(requests):
     return [each for each in requests if each.endswith("load")]
 
 
-def test_clients_elsewhere_reach_all_models_of_a_program_that_only_binds():
+def test_clients_of_other_processes_reach_all_models_of_a_program_that_only_binds():
     with running_triton() as triton:
         bind_many(triton, FEW_MODELS + 2)
 
@@ -83,7 +83,7 @@ def test_clients_elsewhere_reach_all_models_of_a_program_that_only_binds():
         assert send_floats(triton, f"m{FEW_MODELS + 1}", [2]) == [2 * (FEW_MODELS + 1)]
 
 
-def test_an_error_of_a_model_that_was_loaded_in_the_background_is_raised_by_run(caplog):
+def test_run_raises_the_error_of_a_model_loaded_in_the_background(caplog):
     def fail():
         raise ValueError("no such weights")
 
@@ -119,7 +119,7 @@ def test_stop_does_not_wait_for_a_factory_that_hangs_in_the_background(tmp_path)
 
 
 @pytest.mark.parametrize("count", [FEW_MODELS + 1, MANY])
-def test_models_bound_before_the_start_are_loaded_by_it_and_unloaded_with_one_request(requests, count):
+def test_models_bound_before_the_start_are_unloaded_with_one_request(requests, count):
     triton = running_triton()
     bind_many(triton, count)
     triton.run()
@@ -131,7 +131,7 @@ def test_models_bound_before_the_start_are_loaded_by_it_and_unloaded_with_one_re
     assert loads_and_unloads(requests) == ["POST /v2/repository/models/*/unload"]
 
 
-def test_of_models_bound_before_run_only_the_first_few_are_loaded_one_by_one(requests):
+def test_only_the_first_few_models_bound_before_run_are_loaded_one_by_one(requests):
     with running_triton() as triton:
         bind_many(triton, MANY)
         assert len(ready_models(triton)) == FEW_MODELS
@@ -144,7 +144,7 @@ def test_of_models_bound_before_run_only_the_first_few_are_loaded_one_by_one(req
         assert triton.report.restarts == 0
 
 
-def test_models_bound_after_run_are_loaded_at_once_however_many_there_are():
+def test_models_bound_after_run_are_loaded_at_once_whatever_their_number():
     with running_triton() as triton:
         bind_many(triton, MANY)
         triton.run()
@@ -203,12 +203,12 @@ def test_one_of_many_models_that_the_server_refuses_is_named_by_run(monkeypatch,
 @pytest.mark.parametrize("guard", ["1", "0"])
 def test_a_request_in_flight_is_served_when_many_models_are_stopped(monkeypatch, guard):
     monkeypatch.setenv("PYTRITON_GUARD", guard)
-    entered, go_on = threading.Event(), threading.Event()
+    entered, gate = threading.Event(), threading.Event()
 
     @batch
     def slow(x):
         entered.set()
-        go_on.wait(30)
+        gate.wait(30)
         return [x * 2]
 
     triton = running_triton()
@@ -220,12 +220,12 @@ def test_a_request_in_flight_is_served_when_many_models_are_stopped(monkeypatch,
         assert entered.wait(10)
         stopping = Background(triton.stop)
         wait_until(lambda: triton._session.server is None)
-        go_on.set()
+        gate.set()
         stopping.join(30)
         request.join(30)
         assert request.result == [8]
     finally:
-        go_on.set()
+        gate.set()
         triton.stop()
 
 
@@ -234,7 +234,7 @@ def holding_back(seconds):
     return ModelConfig(max_batch_size=2, batcher=batcher)
 
 
-def test_many_models_are_stopped_at_once_although_a_batcher_would_hold_requests_back_for_long():
+def test_many_models_stop_at_once_in_spite_of_long_batcher_delays():
     with running_triton() as triton:
         bind_many(triton, MANY)
         bind_floats(triton, "pairs", times(2), config=holding_back(60))
@@ -245,7 +245,7 @@ def test_many_models_are_stopped_at_once_although_a_batcher_would_hold_requests_
         assert time.monotonic() - start < 10
 
 
-def test_a_request_that_a_batcher_holds_back_is_served_when_many_models_are_stopped():
+def test_a_request_held_back_by_a_batcher_is_served_when_many_models_stop():
     with running_triton() as triton:
         bind_many(triton, MANY)
         bind_floats(triton, "pairs", times(2), config=holding_back(1))
@@ -258,7 +258,7 @@ def test_a_request_that_a_batcher_holds_back_is_served_when_many_models_are_stop
         assert request.result == [8]
 
 
-def test_many_models_are_served_again_after_the_server_was_killed():
+def test_many_models_are_served_again_after_a_kill_of_the_server():
     with running_triton() as triton:
         bind_many(triton, MANY)
         triton.run()

@@ -109,7 +109,7 @@ def test_sums_of_values_that_share_a_bucket_are_exact(triton, name):
     assert value_of(triton, "batch_size_sum", name) == sum(sizes)
 
 
-def test_coroutines_under_way_are_in_flight(triton, name):
+def test_running_coroutines_count_as_in_flight(triton, name):
     gate = asyncio.Event()
     loops = []
 
@@ -126,7 +126,7 @@ def test_coroutines_under_way_are_in_flight(triton, name):
     wait_for(triton, "requests_in_flight", name, 0)
 
 
-def test_open_streams_are_counted_and_those_that_clients_leave_are_cancelled(triton, name):
+def test_open_and_cancelled_streams_are_counted(triton, name):
     async def count(requests):
         for number in range(10_000):
             yield responses(requests, number)
@@ -143,7 +143,7 @@ def test_open_streams_are_counted_and_those_that_clients_leave_are_cancelled(tri
     assert value_of(triton, "cancelled_requests_total", name, reason="timeout") == 0
 
 
-def test_a_model_without_streams_has_no_metric_of_them(triton, name):
+def test_a_model_without_streams_has_no_metrics_of_streams(triton, name):
     bind_floats(triton, name, slow)
     wait_for(triton, "requests_in_flight", name, 0)
     assert value_of(triton, "streams_open", name) is None
@@ -191,7 +191,7 @@ def test_errors_are_counted_by_class_and_the_classes_are_bounded(triton, name, k
     assert sum(errors.values()) == 43
 
 
-def test_shared_memory_is_that_of_the_requests(triton, name):
+def test_the_reported_shared_memory_is_that_of_the_requests(triton, name):
     bind_floats(triton, name, batch(lambda x: [x.copy()]), config=ONE_BY_ONE)
     wait_until(lambda: value_of(triton, "shared_memory_bytes", name))
     before = value_of(triton, "shared_memory_bytes", name)
@@ -204,7 +204,7 @@ def make_double():
     return batch(lambda x: [2 * x])
 
 
-def test_instances_of_processes_are_measured_too(triton, name):
+def test_instances_in_processes_are_measured_too(triton, name):
     bind_floats(triton, name, [ProcessInstance(make_double)] * 2, config=ONE_BY_ONE)
     assert at_once(8, lambda number: send_floats(triton, name, [number])) == [[2 * number] for number in range(8)]
     wait_for(triton, "request_duration_seconds_count", name, 8)
@@ -218,7 +218,7 @@ def test_instances_of_processes_are_measured_too(triton, name):
     wait_until(is_counted)
 
 
-def test_rebinding_a_model_begins_anew_and_leaves_nothing_behind(triton, name):
+def test_rebinding_a_model_resets_its_metrics_and_leaves_nothing_behind(triton, name):
     for round_ in range(5):
         bind_floats(triton, name, batch(lambda x: [x]))
         send_floats(triton, name, [round_])
@@ -228,7 +228,7 @@ def test_rebinding_a_model_begins_anew_and_leaves_nothing_behind(triton, name):
     assert not [line for line in scrape(triton).splitlines() if name in line and "pytriton_" in line]
 
 
-def test_the_scrape_is_one_that_prometheus_reads(triton, name):
+def test_prometheus_can_parse_the_metrics(triton, name):
     bind_floats(triton, name, slow)
     send_floats(triton, name, [1])
     wait_for(triton, "request_duration_seconds_count", name, 1)
@@ -278,7 +278,7 @@ with RemoteTriton(url=sys.argv[1], access_token=sys.argv[2]) as triton:
 """
 
 
-def test_without_the_guard_nobody_knows_how_long_a_request_was_queued(name, monkeypatch):
+def test_without_the_guard_the_queue_time_is_unknown(name, monkeypatch):
     monkeypatch.setenv("PYTRITON_GUARD", "0")
     with running_triton() as triton:
         bind_floats(triton, name, slow)

@@ -137,7 +137,7 @@ def test_one_instance_serves_one_batch_at_a_time(triton, name):
     assert max(most) == 1
 
 
-def test_a_slow_instance_does_not_hold_the_others_up(triton, name):
+def test_a_slow_instance_does_not_delay_the_others(triton, name):
     gate = threading.Event()
 
     def slow(requests):
@@ -166,7 +166,7 @@ def test_two_versions_are_served_together(triton, name):
 
     assert send_floats(triton, name, [1], version=1) == [2]
     assert send_floats(triton, name, [1], version=3) == [30]
-    assert send_floats(triton, name, [1]) == [30], "without a version the latest answers"
+    assert send_floats(triton, name, [1]) == [30], "without a version the latest one responds"
     assert {(name, "1"), (name, "3")} <= served_models(triton)
     assert statistics_of(triton, name, 1)["inference_count"] == 1
     assert statistics_of(triton, name, 3)["inference_count"] == 2
@@ -221,7 +221,7 @@ def test_binding_again_replaces_inputs_outputs_settings_and_the_number_of_instan
     assert [group["count"] for group in config["instance_group"]] == [3]
 
 
-def test_a_request_in_flight_is_answered_by_the_callable_that_it_reached(triton, name):
+def test_a_request_in_flight_is_completed_by_the_callable_that_it_reached(triton, name):
     entered, gate = threading.Event(), threading.Event()
 
     def old(requests):
@@ -301,7 +301,7 @@ def test_a_callable_may_send_a_request_to_another_model(triton, name):
 
 
 @pytest.mark.parametrize("infer_func", [None, 3, [], [times(2), None]])
-def test_what_cannot_be_called_is_refused(triton, name, infer_func):
+def test_objects_that_are_not_callable_are_refused(triton, name, infer_func):
     with pytest.raises((PyTritonBadParameterError, TypeError)):
         bind_floats(triton, name, infer_func)
 

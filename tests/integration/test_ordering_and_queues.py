@@ -79,7 +79,7 @@ class Queue:
         wait_until(lambda: time.monotonic() > deadline)
 
     def finish(self):
-        """Lets the callable go on, and returns the responses in the order in which the requests were sent."""
+        """Lets the callable continue, and returns the responses in the order in which the requests were sent."""
         self.gate.opened.set()
         return [request.finish().result for request in self.requests]
 
@@ -127,7 +127,7 @@ def test_a_request_that_waited_too_long_is_delayed_behind_those_that_did_not(tri
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "json"])
-def test_a_client_may_shorten_the_timeout_where_that_is_allowed(triton, grpc_client, name, protocol):
+def test_a_client_may_shorten_the_timeout_if_allowed(triton, grpc_client, name, protocol):
     policy = QueuePolicy(TimeoutAction.REJECT, default_timeout_microseconds=LONG_US, allow_timeout_override=True)
     queue = Queue(triton, grpc_client, name, one_by_one(default_queue_policy=policy))
     if protocol == "grpc":
@@ -144,7 +144,7 @@ def test_a_client_may_shorten_the_timeout_where_that_is_allowed(triton, grpc_cli
     assert queue.served == [0, 2]
 
 
-def test_a_timeout_of_a_client_changes_nothing_where_that_is_not_allowed(triton, grpc_client, name):
+def test_a_timeout_of_a_client_has_no_effect_unless_allowed(triton, grpc_client, name):
     policy = QueuePolicy(TimeoutAction.REJECT, default_timeout_microseconds=LONG_US)
     queue = Queue(triton, grpc_client, name, one_by_one(default_queue_policy=policy))
     queue.add(1, timeout=TIMEOUT_US)
@@ -162,7 +162,7 @@ def test_a_client_cannot_lengthen_the_timeout(triton, grpc_client, name):
     assert TIMED_OUT in queue.finish()[1]
 
 
-def test_a_timeout_without_a_queue_policy_changes_nothing(triton, grpc_client, name):
+def test_a_timeout_without_a_queue_policy_has_no_effect(triton, grpc_client, name):
     queue = Queue(triton, grpc_client, name, one_by_one())
     queue.add(1, timeout=TIMEOUT_US)
     queue.wait_for_timeouts()
@@ -170,7 +170,7 @@ def test_a_timeout_without_a_queue_policy_changes_nothing(triton, grpc_client, n
     assert queue.finish() == [0, 1]
 
 
-def test_requests_do_not_wait_for_the_batcher_to_look_at_its_queue_by_itself():
+def test_requests_with_queue_policies_do_not_wait_for_the_batchers_timer():
     async def coroutine(x):
         return {"y": x}
 
@@ -202,7 +202,7 @@ def test_refused_requests_count_as_failures(triton, grpc_client, name):
     wait_until(lambda: counts() == (1, 1))
 
 
-def test_each_priority_has_a_policy_of_its_own(triton, grpc_client, name):
+def test_each_priority_has_its_own_policy(triton, grpc_client, name):
     reject = QueuePolicy(TimeoutAction.REJECT, default_timeout_microseconds=TIMEOUT_US)
     config = one_by_one(priority_levels=2, default_priority_level=2, priority_queue_policy={1: reject})
     queue = Queue(triton, grpc_client, name, config)
@@ -256,7 +256,7 @@ class Two:
 
 
 @pytest.mark.parametrize("preserve", [True, False])
-def test_responses_leave_in_the_order_of_the_requests_where_that_is_preserved(triton, grpc_client, name, preserve):
+def test_with_preserved_order_responses_are_sent_in_the_order_of_requests(triton, grpc_client, name, preserve):
     infer = Two()
     bind_floats(triton, name, [infer] * 2, config=one_by_one(preserve_ordering=preserve))
     try:
@@ -276,7 +276,7 @@ def test_responses_leave_in_the_order_of_the_requests_where_that_is_preserved(tr
     assert [first.finish().result, second.finish().result] == [1, 2]
 
 
-def test_an_error_does_not_hold_up_the_answers_behind_it_where_the_order_is_preserved(triton, grpc_client, name):
+def test_with_preserved_order_an_error_does_not_delay_later_responses(triton, grpc_client, name):
     def infer(requests):
         return [ValueError("odd") if request["x"].item() % 2 else [request["x"]] for request in requests]
 
@@ -288,7 +288,7 @@ def test_an_error_does_not_hold_up_the_answers_behind_it_where_the_order_is_pres
         assert ("odd" in str(request.error)) if number % 2 else (request.result == number)
 
 
-def test_answers_go_to_their_requests_where_the_order_is_preserved(triton, grpc_client, name):
+def test_with_preserved_order_each_request_gets_its_own_response(triton, grpc_client, name):
     def infer(requests):
         threading.Event().wait(0.001 * (requests[0]["x"].item() % 3))
         return [[np.sqrt(request["x"])] for request in requests]

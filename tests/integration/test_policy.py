@@ -53,7 +53,7 @@ def test_a_server_with_a_local_store_loads_the_models_as_it_starts():
                 triton.stop()
 
 
-def test_a_model_that_cannot_be_loaded_at_the_start_is_told():
+def test_a_failed_load_at_the_start_is_reported():
     def broken(requests):
         raise ValueError("the weights are missing")
 
@@ -95,7 +95,7 @@ def predict(port, values):
     return json.loads(content)["outputs"][0]["data"]
 
 
-def test_vertex_ai_asks_the_only_model(vertex_ai):
+def test_vertex_ai_requests_go_to_the_only_model(vertex_ai):
     with Triton(config=free_config(vertex_ai_port=0)) as triton:
         assert not triton.is_alive()
         bind_floats(triton, "double", double)
@@ -107,7 +107,7 @@ def test_vertex_ai_asks_the_only_model(vertex_ai):
         assert triton.config.http_address == HOST
 
 
-def test_vertex_ai_asks_the_default_model_of_several(vertex_ai):
+def test_vertex_ai_requests_go_to_the_default_model_of_several(vertex_ai):
     config = free_config(vertex_ai_port=0, vertex_ai_default_model="triple")
     with Triton(config=config) as triton:
         bind_floats(triton, "double", double)

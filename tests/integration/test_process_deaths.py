@@ -44,7 +44,7 @@ def restarted(name, old, instance=0):
 
 
 def served_by(client, name):
-    """The process that answers, unless that ends meanwhile."""
+    """The process that responds, unless it exits meanwhile."""
     with contextlib.suppress(InferenceServerException):
         return pid_of_response(client, name)
 
@@ -61,9 +61,7 @@ def metric(triton, name):
     return metrics_of(triton, name)["pytriton_worker_restarts_total"]
 
 
-def test_what_a_process_held_is_answered_with_an_error_at_once_and_the_next_request_by_its_successor(
-    triton, name, tmp_path
-):
+def test_requests_of_a_killed_process_fail_at_once_and_the_next_one_succeeds(triton, name, tmp_path):
     bind_held(triton, name, tmp_path)
     process = process_of(name)
     request = hold(triton, name, tmp_path)
@@ -104,7 +102,7 @@ def test_a_process_whose_callable_closes_all_descriptors_is_replaced(triton, nam
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV])
-def test_how_it_ended_is_logged(triton, name, caplog, number):
+def test_its_exit_status_is_logged(triton, name, caplog, number):
     bind_pid(triton, name, [Multiply(), ProcessInstance(Multiply)])
     process = process_of(name, 1)
 
@@ -115,7 +113,7 @@ def test_how_it_ended_is_logged(triton, name, caplog, number):
     wait_until(lambda: ended in caplog.messages)
 
 
-def test_a_callable_that_ends_its_process_fails_its_request_alone(triton, name, caplog):
+def test_a_callable_that_exits_fails_only_its_own_request(triton, name, caplog):
     def make():
         @batch
         def infer(x):
@@ -143,7 +141,7 @@ class ExitInTask:
         return [{"y": request["x"] * 2} for request in requests]
 
 
-def test_a_process_whose_event_loop_exits_is_replaced_whatever_its_threads_do(triton, name, caplog):
+def test_a_process_whose_event_loop_exits_is_replaced_despite_busy_threads(triton, name, caplog):
     bind_floats(triton, name, ProcessInstance(ExitInTask), config=ONE_BY_ONE)
 
     request = Background(lambda: send_floats(triton, name, [-1])).finish()
@@ -168,7 +166,7 @@ def test_restarts_are_counted_on_the_metrics_endpoint(triton, name, client):
     assert metric(triton, name) == 2  # as counters are, it never falls
 
 
-def test_while_a_process_is_started_again_its_neighbour_serves(triton, name, tmp_path):
+def test_other_instances_serve_while_a_process_is_restarted(triton, name, tmp_path):
     def make(path):
         if (path / "made").exists():
             wait_until((path / "gate").exists, 60)
@@ -193,7 +191,7 @@ def test_while_a_process_is_started_again_its_neighbour_serves(triton, name, tmp
         assert pids == {os.getpid(), process_of(name, 1).pid}
 
 
-def test_neighbours_do_not_notice(triton, name, tmp_path):
+def test_other_instances_and_models_are_unaffected(triton, name, tmp_path):
     bind_pid(triton, f"{name}_other", ProcessInstance(Multiply))
     bind_held(triton, name, tmp_path, instances=2)
     requests = [hold(triton, name, tmp_path, number) for number in (-1, -2)]
@@ -211,9 +209,7 @@ def test_neighbours_do_not_notice(triton, name, tmp_path):
     assert send_floats(triton, f"{name}_other", [1]) == [2]
 
 
-def test_a_process_that_cannot_be_made_again_fails_requests_with_the_reason_until_it_can(
-    triton, name, tmp_path, caplog
-):
+def test_requests_fail_with_the_reason_while_a_process_cannot_be_restarted(triton, name, tmp_path, caplog):
     def make(path):
         if (path / "broken").exists():
             raise RuntimeError("the weights are gone")
@@ -236,7 +232,7 @@ def test_a_process_that_cannot_be_made_again_fails_requests_with_the_reason_unti
     assert wait_until(lambda: send_floats(triton, name, [1]) == [2], 30)
 
 
-def test_a_request_that_waits_for_a_process_does_not_outlive_its_timeout(triton, name, tmp_path):
+def test_a_request_that_waits_for_a_process_times_out(triton, name, tmp_path):
     bind_pid(triton, name, ProcessInstance(make_again_behind_gate, args=[tmp_path]))
     process = process_of(name)
     process.kill()
@@ -254,7 +250,7 @@ def test_a_model_without_a_living_process_stays_loaded(triton, name, tmp_path):
     process_of(name).kill()
     start = time.monotonic()
 
-    # The server unloads models of processes that have been gone for two seconds.
+    # The server unloads models of processes that exited two seconds ago.
     while time.monotonic() < start + 4:
         assert request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 200
         time.sleep(0.1)
@@ -277,7 +273,7 @@ with RemoteTriton(url=sys.argv[1], access_token=sys.argv[2]) as triton:
 """
 
 
-def test_models_of_a_remote_process_that_is_killed_are_unloaded(triton, tmp_path):
+def test_models_of_a_killed_remote_process_are_unloaded(triton, tmp_path):
     url, token = f"localhost:{triton.config.http_port}", triton.get_access_token()
     with Script(tmp_path, REMOTE, url, token) as script:
         assert script.line() == "ready"
@@ -330,11 +326,11 @@ def all_serve(triton, name, instances):
 
 
 @pytest.mark.slow
-def test_processes_that_are_killed_at_random_lose_no_request_silently(triton, name, caplog):
+def test_random_kills_of_processes_lose_no_request_silently(triton, name, caplog):
     check_random_kills(triton, name, 5, caplog)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_processes_that_are_killed_at_random_for_a_minute_lose_no_request_silently(triton, name, caplog):
+def test_a_minute_of_random_kills_of_processes_loses_no_request_silently(triton, name, caplog):
     check_random_kills(triton, name, 60, caplog)

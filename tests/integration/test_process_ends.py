@@ -52,7 +52,7 @@ def test_an_unrecoverable_error_ends_serve(tmp_path):
     assert not servers()
 
 
-def test_a_hanging_callable_does_not_hold_up_the_stop(tmp_path):
+def test_a_hanging_callable_does_not_delay_the_stop(tmp_path):
     triton = running_triton(exit_timeout_secs=1)
     bind_held(triton, "held", tmp_path)
     triton.run()
@@ -103,7 +103,7 @@ def test_streams_in_a_process_end_with_the_server(tmp_path):
 
 @contextlib.contextmanager
 def nothing_left():
-    """Checks that what is run within leaves no process, file, thread or shared memory."""
+    """Checks that the block leaves no process, file, thread or shared memory."""
     me = psutil.Process()
     before = (me.num_fds(), me.num_threads(), shared_memory())
     yield
@@ -113,7 +113,7 @@ def nothing_left():
 
 
 @pytest.mark.slow
-def test_twenty_runs_leave_nothing(own_home):
+def test_twenty_runs_leave_nothing_behind(own_home):
     def run():
         bind_pid(triton, "model", [ProcessInstance(Multiply), Multiply()])
         triton.run()
@@ -167,7 +167,7 @@ def descendants(script):
     return psutil.Process(script.pid).children(recursive=True)
 
 
-def test_a_fork_that_ends_leaves_the_processes_alone(tmp_path):
+def test_the_exit_of_a_fork_does_not_affect_the_processes(tmp_path):
     with Script(tmp_path, FORKING, "forgetful") as script:
         script.line(), script.line()
         processes = processes_of("M", script.pid)
@@ -179,7 +179,7 @@ def test_a_fork_that_ends_leaves_the_processes_alone(tmp_path):
         assert not any(is_running(process) for process in processes.values())
 
 
-def test_a_killed_process_takes_its_worker_processes_along_whatever_its_forks_hold(tmp_path):
+def test_worker_processes_exit_with_a_killed_process_despite_its_forks(tmp_path):
     with Script(tmp_path, FORKING, "living") as script:
         script.line()
         fork = psutil.Process(int(script.line()))
@@ -216,7 +216,7 @@ triton.serve()
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_process_that_is_busy_in_c_ends_too(tmp_path, number):
+def test_a_process_that_is_busy_in_c_exits_too(tmp_path, number):
     with Script(
         tmp_path,
         BUSY.replace("Triton()", "Triton(config=TritonConfig(exit_timeout_secs=1))").replace(

@@ -53,7 +53,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 # What an instance is given.
 
 
-def test_each_instance_has_a_process_of_its_own(triton, name, tmp_path):
+def test_each_instance_has_its_own_process(triton, name, tmp_path):
     bind_pid(triton, name, [ProcessInstance(Meet, args=[tmp_path]) for _ in range(2)], config=ONE_BY_ONE)
 
     processes = processes_of(name)
@@ -63,19 +63,19 @@ def test_each_instance_has_a_process_of_its_own(triton, name, tmp_path):
     assert pids == {process.pid for process in processes.values()}
 
 
-def test_a_single_one_needs_no_list(triton, name, client):
+def test_a_single_instance_needs_no_list(triton, name, client):
     bind_pid(triton, name, ProcessInstance(Multiply))
 
     assert pid_of_response(client, name) == process_of(name).pid
 
 
-def test_one_that_is_listed_twice_makes_two_processes(triton, name):
+def test_an_instance_listed_twice_gets_two_processes(triton, name):
     bind_pid(triton, name, [ProcessInstance(Multiply)] * 2)
 
     assert len({process.pid for process in processes_of(name).values()}) == 2
 
 
-def test_processes_and_callables_of_this_process_share_a_models_load(triton, name, tmp_path):
+def test_processes_and_callables_of_this_process_share_the_load(triton, name, tmp_path):
     bind_pid(triton, name, [Meet(tmp_path), ProcessInstance(Meet, args=[tmp_path])], config=ONE_BY_ONE)
 
     with client_of(triton, "grpc") as client:
@@ -126,7 +126,7 @@ def test_the_factory_runs_in_the_main_thread_of_its_process(triton, name):
     assert send_floats(triton, name, [0]) == [1]
 
 
-def test_the_model_is_known_to_its_callable(triton, name):
+def test_a_callable_knows_its_model(triton, name):
     def make():
         @batch
         @triton_context
@@ -166,7 +166,7 @@ def decorated_sample():
 
 
 @pytest.mark.parametrize("make", [function, coroutine, decorated_twice, decorated_sample])
-def test_it_makes_callables_of_any_kind(triton, name, client, make):
+def test_the_factory_may_return_callables_of_any_kind(triton, name, client, make):
     bind_floats(triton, name, ProcessInstance(make))
 
     assert client.infer(name, {"x": row(3)})["y"].tolist() == [[6]]
@@ -182,14 +182,14 @@ def async_generator():
 
 
 @pytest.mark.parametrize("make", [generator, async_generator])
-def test_it_makes_streams(triton, name, make):
+def test_the_factory_may_return_generator_functions(triton, name, make):
     bind_stream(triton, name, ProcessInstance(make))
 
     values, _ = streamed(triton, name, 5)
     assert [value for value in values if value is not None] == [5, 6, 7]
 
 
-def test_lambdas_closures_partials_and_decorated_functions_get_there(triton, name):
+def test_lambdas_closures_partials_and_decorated_functions_are_sent(triton, name):
     factor = 2.0
 
     def closure():
@@ -236,17 +236,17 @@ print("done", flush=True)
 """
 
 
-def test_what_a_script_defines_and_the_modules_beside_it_get_there_and_the_script_runs_once(tmp_path):
+def test_definitions_of_a_script_are_sent_and_the_script_runs_once(tmp_path):
     (tmp_path / "beside.py").write_text("def offset(x):\n    return 10\n")
     with Script(tmp_path, SCRIPT) as script:
         assert [script.line() for _ in range(3)] == ["imported", "12.0", "done"]
         assert script.wait() == 0
 
 
-# What it says, and how it ends.
+# Its output, and how it exits.
 
 
-def test_what_it_prints_and_logs_reaches_this_ones_stderr(triton, name, capfd):
+def test_its_output_and_logs_reach_the_stderr_of_this_process(triton, name, capfd):
     def make():
         print("made", os.getpid())
         logging.getLogger("mine").warning("warned")
@@ -264,11 +264,11 @@ def test_what_it_prints_and_logs_reaches_this_ones_stderr(triton, name, capfd):
 
     seen = []
 
-    def has_come():
+    def has_arrived():
         seen.append(capfd.readouterr().err)
         return "asked\n" in "".join(seen)
 
-    wait_until(has_come)
+    wait_until(has_arrived)
     for line in (f"made {pid}\n", "warned\n", "raw \\xff\n"):
         assert line in "".join(seen)
 
@@ -294,7 +294,7 @@ def test_an_object_is_closed_with_the_server(name, tmp_path):
     assert not is_running(process)
 
 
-def test_a_process_that_was_replaced_serves_what_it_has_then_closes_and_ends(triton, name, tmp_path):
+def test_a_replaced_process_finishes_its_requests_closes_and_exits(triton, name, tmp_path):
     def make(path):
         class Held(Closing):
             def __call__(self, requests):
@@ -320,7 +320,7 @@ def test_a_process_that_was_replaced_serves_what_it_has_then_closes_and_ends(tri
     assert send_floats(triton, name, [1]) == [2]
 
 
-def test_processes_may_take_the_place_of_callables_and_the_other_way_round(triton, name):
+def test_processes_and_callables_may_replace_each_other(triton, name):
     for infer_func in (double, ProcessInstance(lambda: double), double):
         bind_floats(triton, name, infer_func)
         assert send_floats(triton, name, [1]) == [2]
@@ -328,7 +328,7 @@ def test_processes_may_take_the_place_of_callables_and_the_other_way_round(trito
     wait_until(lambda: not processes_of(name))
 
 
-def test_versions_have_processes_of_their_own(triton, name):
+def test_versions_have_their_own_processes(triton, name):
     for version in (1, 2, 3, 4):  # the server reloads the earlier ones, and may keep their old instances
         bind_pid(triton, name, [ProcessInstance(Multiply, args=(version,))] * min(version, 2), model_version=version)
         for bound in range(1, version + 1):
@@ -392,7 +392,7 @@ def make_forking_coroutine(returns):
 
 @pytest.mark.parametrize("make", [make_forking_function, make_forking_coroutine])
 @pytest.mark.parametrize("returns", [lambda: 7.0, fail], ids=["returns", "raises"])
-def test_a_forked_process_that_leaves_the_callable_ends(triton, name, make, returns):
+def test_a_forked_process_that_leaves_the_callable_exits(triton, name, make, returns):
     bind_floats(triton, name, ProcessInstance(make, args=(returns,)))
 
     for _ in range(2):

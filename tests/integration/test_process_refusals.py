@@ -1,4 +1,4 @@
-"""Factories of process instances that cannot work."""
+"""Invalid factories of process instances."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
         ({"factory": print, "env": {"A=": "1"}}, "env has 'A=': '1', which is not a valid environment variable"),
     ],
 )
-def test_arguments_that_cannot_work_are_refused_at_once(arguments, message):
+def test_invalid_arguments_are_refused_at_once(arguments, message):
     with pytest.raises(PyTritonBadParameterError, match=message):
         ProcessInstance(**arguments)
 
 
-def test_what_cannot_be_sent_is_refused_by_bind_with_the_reason(triton, name):
+def test_bind_refuses_unpicklable_factories_with_the_reason(triton, name):
     lock = threading.Lock()
 
     with pytest.raises(
@@ -107,7 +107,7 @@ def test_the_traceback_of_a_factory_is_in_the_log(triton, name, caplog):
     assert f'test_process_refusals.py", line {line}, in fails' in caplog.text
 
 
-def test_what_was_bound_stays_when_the_factory_of_its_replacement_fails(triton, name):
+def test_the_earlier_model_stays_if_the_factory_of_its_replacement_fails(triton, name):
     bind_pid(triton, name, ProcessInstance(Multiply))
     process = process_of(name)
 
@@ -129,7 +129,7 @@ def test_a_model_that_was_bound_before_fails_the_start():
     assert not processes_of("good")
 
 
-def test_a_binding_that_is_interrupted_leaves_nothing(triton, name, tmp_path):
+def test_an_interrupted_binding_leaves_nothing_behind(triton, name, tmp_path):
     def make():
         (tmp_path / "entered").touch()
         signal.pause()

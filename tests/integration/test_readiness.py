@@ -1,4 +1,4 @@
-"""Readiness, from the first second of a server to the last: whoever heeds it has no request fail."""
+"""Readiness, from the first second of a server to the last: no request of clients that check it fails."""
 
 from __future__ import annotations
 
@@ -92,36 +92,36 @@ def is_served(port, model):
 
 
 class Watch(threading.Thread):
-    """Asks for the readiness every few milliseconds, and keeps what was said and when it was asked."""
+    """Checks readiness every few milliseconds, and keeps the results with their times."""
 
     def __init__(self, ask):
         super().__init__(daemon=True)
-        self.answers = []
+        self.states = []
         self._ask, self._done = ask, threading.Event()
         self.start()
 
     def run(self):
         while not self._done.is_set():
-            asked = time.monotonic()
-            self.answers.append((asked, self._ask()))
+            checked = time.monotonic()
+            self.states.append((checked, self._ask()))
             time.sleep(0.002)
 
     def since(self, moment, until=float("inf")):
-        """The answers to what was asked from one moment on, until another."""
-        return [answer for asked, answer in self.answers if moment <= asked < until]
+        """The results of the checks from one moment until another."""
+        return [state for checked, state in self.states if moment <= checked < until]
 
     def has_returned_since(self, moment):
         """A condition: it was not ready, and is ready again."""
 
         def condition():
-            answers = self.since(moment)
-            return False in answers and True in answers[answers.index(False) :]
+            states = self.since(moment)
+            return False in states and True in states[states.index(False) :]
 
         return condition
 
     def wait_until_ready(self):
-        """Waits until it says so; returns when it was first asked."""
-        return wait_until(lambda: next((asked for asked, answer in self.answers if answer), None))
+        """Waits until it is ready; returns the time of the first check."""
+        return wait_until(lambda: next((checked for checked, state in self.states if state), None))
 
     def finish(self):
         self._done.set()
@@ -129,7 +129,7 @@ class Watch(threading.Thread):
 
 
 def over_http(port, models=()):
-    """A question for the readiness over HTTP; an error is the answer if a ready server does not serve a model."""
+    """Checks readiness over HTTP; the result is an error if a ready server does not serve a model."""
 
     def ask():
         if get(port, "/v2/health/ready") != 200:
@@ -157,7 +157,7 @@ def over_grpc(port):
     return ask
 
 
-def test_a_server_is_ready_exactly_while_it_serves_all_that_was_bound_at_the_start():
+def test_a_server_is_ready_while_it_serves_all_models_bound_at_the_start():
     http_port, grpc_port, metrics_port = free_ports(3)
     drain_s = 1
     triton = running_triton(http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port, drain_secs=drain_s)
@@ -188,23 +188,23 @@ def test_a_server_is_ready_exactly_while_it_serves_all_that_was_bound_at_the_sta
         server_of(triton).kill()
         for watch in watches:
             wait_until(watch.has_returned_since(killed))
-            answers = watch.since(killed)
-            down = answers.index(False)
-            up = answers.index(True, down)
-            assert set(answers) == {True, False}
-            assert set(answers[down:up]) == {False}
-            assert set(answers[up:]) == {True}
+            states = watch.since(killed)
+            down = states.index(False)
+            up = states.index(True, down)
+            assert set(states) == {True, False}
+            assert set(states[down:up]) == {False}
+            assert set(states[up:]) == {True}
 
         stopping = time.monotonic()
     for watch in watches:
         watch.finish()
-        answers = watch.since(stopping)
-        assert True not in answers[answers.index(False) :], "it is not ready for good"
-        asked = [asked for asked, answer in watch.answers if asked >= stopping and answer is False]
-        assert asked[0] - stopping < drain_s / 2, "it says so at once, not after the drain"
+        states = watch.since(stopping)
+        assert True not in states[states.index(False) :], "it stays unready"
+        checked = [checked for checked, state in watch.states if checked >= stopping and state is False]
+        assert checked[0] - stopping < drain_s / 2, "readiness ends at once, not after the drain"
 
 
-def test_a_server_with_nothing_bound_is_ready_when_it_runs():
+def test_a_server_without_bound_models_is_ready_when_it_runs():
     with running_triton() as triton:
         assert not triton.is_ready()
         triton.run()

@@ -1,4 +1,4 @@
-"""Models that are bound again under load, and a server that is restarted again and again."""
+"""Models that are rebound under load, and a server that is restarted repeatedly."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ TIMES = 20
 
 
 def constant(number):
-    """An inference callable that answers with a number."""
+    """An inference callable that returns a number."""
 
     return lambda requests: [[np.full_like(request["x"], number)] for request in requests]
 
 
 class Load:
-    """Clients of both protocols that send one request after the other, each in a thread of its own.
+    """Clients of both protocols that send one request after the other, each in its own thread.
 
     Whoever binds by `bind` has each response checked: it comes from what was bound when the request was sent, or from
     what was being bound since then.
 
     Args:
         triton: The server.
-        names: The models that the clients ask, in turn; bound to `answering(0)`.
+        names: The models that the clients call, in turn; bound to `responding(0)`.
         batching: Whether the models have batches.
     """
 
@@ -86,13 +86,13 @@ class Load:
                     self.errors.append(f"{name}: {error!r}")
 
     def bind(self, name, number, *, instances=1, **arguments):
-        """Binds a model to `answering(number)`; numbers only grow."""
+        """Binds a model to `responding(number)`; numbers only grow."""
         self.being_bound[name] = number
         bind_floats(self._triton, name, [constant(number)] * instances, **arguments)
         self._bound[name] = number
 
     def wait_for_more(self, count=20):
-        """Waits until that many more requests are answered."""
+        """Waits until that many more requests have responses."""
         wanted = len(self.responses) + count
         wait_until(lambda: len(self.responses) >= wanted or self.errors, 30)
 
@@ -100,7 +100,7 @@ class Load:
         self._stop.set()
 
     def finish(self):
-        """Ends the clients, none of whose requests failed, and returns which numbers each model answered."""
+        """Stops the clients, checks that no request failed, and returns the numbers from each model."""
         self.stop()
         for thread in self._threads:
             thread.join(30)
@@ -114,7 +114,7 @@ class Load:
 
 @contextlib.contextmanager
 def load_on(*arguments, **options):
-    """A load that ends in any case."""
+    """A load that is stopped in any case."""
     load = Load(*arguments, **options)
     try:
         yield load
@@ -131,7 +131,7 @@ CONFIGS = {
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
-def test_binding_again_under_load_drops_no_request(triton, name, kind):
+def test_rebinding_under_load_drops_no_request(triton, name, kind):
     bind_floats(triton, name, constant(0), config=CONFIGS[kind])
     with load_on(triton, [name], batching=kind != "no batching") as load:
         load.wait_for_more()
@@ -141,7 +141,7 @@ def test_binding_again_under_load_drops_no_request(triton, name, kind):
         assert load.finish()[name] == set(range(TIMES + 1))
 
 
-def test_binding_again_with_other_settings_under_load_drops_no_request(triton, name):
+def test_rebinding_with_other_settings_under_load_drops_no_request(triton, name):
     bind_floats(triton, name, constant(0))
     with load_on(triton, [name]) as load:
         for number in range(1, TIMES + 1):
@@ -152,7 +152,7 @@ def test_binding_again_with_other_settings_under_load_drops_no_request(triton, n
         assert TIMES in load.finish()[name]
 
 
-def test_other_models_that_are_bound_meanwhile_disturb_nobody(triton, name):
+def test_binding_other_models_under_load_drops_no_request(triton, name):
     again, quiet = f"{name}_again", f"{name}_quiet"
     for model in (again, quiet):
         bind_floats(triton, model, constant(0))
@@ -161,16 +161,16 @@ def test_other_models_that_are_bound_meanwhile_disturb_nobody(triton, name):
             load.bind(again, number)
             load.bind(f"{name}_new_{number}", number)
         load.wait_for_more()
-        answered = load.finish()
-    assert answered[quiet] == {0}
-    assert TIMES in answered[again]
+        numbers_of = load.finish()
+    assert numbers_of[quiet] == {0}
+    assert TIMES in numbers_of[again]
 
 
-def test_versions_that_are_bound_meanwhile_drop_no_request(triton, name):
+def test_binding_versions_under_load_drops_no_request(triton, name):
     bind_floats(triton, name, constant(0), model_version=1)
     with load_on(triton, [name]) as load:
         for number in range(1, 9):
-            load.bind(name, number, model_version=number + 1)  # of which the latest answers
+            load.bind(name, number, model_version=number + 1)  # of which the latest responds
             bind_floats(triton, name, constant(-1), model_version=1)
         load.wait_for_more()
         assert load.finish()[name] <= set(range(9))
@@ -193,7 +193,7 @@ def test_two_threads_that_bind_one_name_under_load_drop_no_request(triton, name)
 
 
 @pytest.mark.slow
-def test_binding_again_under_load_leaves_nothing_behind():
+def test_rebinding_under_load_leaves_nothing_behind():
     with running_triton() as triton:
         triton.run()
         bind_floats(triton, "again", constant(0))
@@ -253,7 +253,7 @@ def assert_nothing_grows(home, once):
     before = OwnFootprint(home)
     for number in range(TIMES):
         once(number)
-    with contextlib.suppress(AssertionError):  # told below
+    with contextlib.suppress(AssertionError):  # reported below
         wait_until(lambda: not before.grown_to(OwnFootprint(home)))
     assert before.grown_to(OwnFootprint(home)) == {}
 
@@ -270,7 +270,7 @@ def run_and_stop(triton, number):
 
 
 @pytest.mark.slow
-def test_one_object_that_is_run_and_stopped_twenty_times_leaves_nothing_behind(own_home):
+def test_running_and_stopping_one_object_twenty_times_leaves_nothing_behind(own_home):
     with running_triton() as triton:
         bind_floats(triton, "kept", constant(-1))
         assert_nothing_grows(own_home, lambda number: run_and_stop(triton, number))
@@ -301,7 +301,7 @@ def test_run_and_stop_may_be_called_in_threads_that_end():
         assert not triton.is_alive()
 
 
-def test_stop_waits_for_what_a_callable_was_asked_before_it_was_replaced():
+def test_stop_waits_for_requests_of_a_replaced_callable():
     with running_triton() as triton:
         entered, gate = held_model(triton, "again")
         triton.run()
@@ -320,7 +320,7 @@ def test_stop_waits_for_what_a_callable_was_asked_before_it_was_replaced():
         assert stopping.finish().result
 
 
-def test_stop_of_a_process_with_functions_of_its_own_waits_for_what_they_were_asked(triton, name):
+def test_stop_of_a_remote_process_waits_for_requests_of_its_functions(triton, name):
     remote = RemoteTriton(url=f"localhost:{triton.config.http_port}", access_token=triton.get_access_token())
     remote.connect()
     entered, gate = held_model(remote, name)
@@ -335,7 +335,7 @@ def test_stop_of_a_process_with_functions_of_its_own_waits_for_what_they_were_as
     assert stopping.finish().result
 
 
-def test_a_model_is_unloaded_a_moment_after_it_was_loaded_at_the_earliest(triton, name):
+def test_a_model_is_not_unloaded_right_after_it_was_loaded(triton, name):
     bind_floats(triton, name, constant(1))
     server = server_of(triton).pid
 

@@ -1,4 +1,4 @@
-"""Bound models that are undeployed and deployed again: their callables and processes stay open meanwhile."""
+"""Bound models that are undeployed and redeployed: their callables and processes stay open meanwhile."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def deploy(triton):
     triton._session._deployer.complete(triton._session.server, triton._session.registry)
 
 
-def test_a_function_serves_again_after_it_was_deployed_again(triton):
+def test_a_redeployed_function_is_served_again(triton):
     bind_floats(triton, "double", lambda requests: [{"y": request["x"] * 2} for request in requests])
     assert send_floats(triton, "double", [3]) == [6]
 

@@ -129,7 +129,7 @@ def test_the_status_of_each_response_among_others(triton, name):
     long_text = "no " * 30_000
     outcomes = [(200, None), (409, "conflict"), (500, None), (429, "too_many_requests"), (400, "invalid_argument")]
 
-    def answer(requests):
+    def respond(requests):
         status, refusal = outcomes[int(requests[0]["x"][0, 0])]
         if refusal is not None:
             raise PyTritonInvalidRequestError(long_text, status=refusal)
@@ -137,7 +137,7 @@ def test_the_status_of_each_response_among_others(triton, name):
             raise RuntimeError("conflict: too many requests: ")
         return [{"y": request["x"]} for request in requests]
 
-    bind_floats(triton, name, answer, config=ModelConfig(max_batch_size=1))
+    bind_floats(triton, name, respond, config=ModelConfig(max_batch_size=1))
 
     def send(number):
         with connection_to(triton) as connection:
@@ -184,7 +184,7 @@ def test_streams_of_every_kind(triton, name, caplog, kind):
     assert not warnings_in(caplog)
 
 
-def test_what_a_stream_has_sent_before(triton, name):
+def test_responses_before_a_refusal_in_a_stream(triton, name):
     def count(requests):
         yield requests
         raise PyTritonInvalidRequestError("no more")
@@ -239,7 +239,7 @@ def test_below_group_by_values_all_requests_of_the_batch_are_refused(triton, nam
     assert set(map(str, outcomes(triton, name, [-2, -2]))) == {"invalid argument: -2 is negative"}
 
 
-def test_a_status_that_there_is_not(triton, name):
+def test_an_unknown_status(triton, name):
     def refuse_wrongly(_):
         raise PyTritonInvalidRequestError("no", status="teapot")
 

@@ -38,29 +38,29 @@ def save(program, name, content):
     (program.folder / f"{name}.py").write_text(content)
 
 
-def answers(program, model, value):
-    """Waits until a model's answer to 1 is a value."""
-    wait_until(lambda: program.ask(model, [1]) == [value], 20, what=f"{model} answers {value}")
+def wait_for_response(program, model, value):
+    """Waits until a model's response to 1 is a value."""
+    wait_until(lambda: program.ask(model, [1]) == [value], 20, what=f"{model} wait_for_response {value}")
 
 
 def test_a_saved_function_is_served(program):
     running = program(app=SCALE)
     for factor in (3, 4, 5):  # in the same second, and of the same size
         save(running, "app", SCALE.replace("FACTOR = 2", f"FACTOR = {factor}"))
-        answers(running, "Scale", factor)
+        wait_for_response(running, "Scale", factor)
     running.wait_for_log(r"Reloaded app.py in \d\.\d\d s: bound Scale v1\.")
 
 
-def test_a_module_that_the_program_imports_is_reloaded_with_all_that_use_it(program):
+def test_an_imported_module_is_reloaded_with_all_modules_that_use_it(program):
     running = program(
         app=WITH_HELPER, helper="from numbers_of_mine import BASE\nFACTOR = BASE * 10", numbers_of_mine="BASE = 1"
     )
-    answers(running, "Scale", 10)
+    wait_for_response(running, "Scale", 10)
     save(running, "numbers_of_mine", "BASE = 2")
-    answers(running, "Scale", 20)
+    wait_for_response(running, "Scale", 20)
 
 
-def test_a_module_that_has_not_changed_is_not_imported_again(program):
+def test_an_unchanged_module_is_not_imported_again(program):
     loaded = "print('loaded', flush=True)\nclass Weights:\n    factor = 1\nWEIGHTS = Weights()\n"
     running = program(
         app=SCALE.replace("FACTOR = 2", "import weights, helper\nFACTOR = weights.WEIGHTS.factor * helper.FACTOR"),
@@ -68,15 +68,15 @@ def test_a_module_that_has_not_changed_is_not_imported_again(program):
         helper="FACTOR = 1",
     )
     save(running, "helper", "FACTOR = 6")
-    answers(running, "Scale", 6)
+    wait_for_response(running, "Scale", 6)
     assert running.end() == 0
     assert running.process.stdout.read() == "loaded\n"
 
 
-def test_models_come_and_go(program):
+def test_models_are_added_and_removed(program):
     running = program(app=SCALE)
     save(running, "app", SCALE.replace('"Scale"', '"Other"'))
-    answers(running, "Other", 2)
+    wait_for_response(running, "Other", 2)
     wait_until(lambda: "unknown model" in str(running.ask("Scale", [1])))
     running.wait_for_log(r"bound Other v1; unbound Scale v1\.")
 
@@ -89,43 +89,43 @@ def test_a_model_may_change_its_tensors_and_settings(program):
     assert running.ask("Scale", [1, 2]) == [2, 4]
 
 
-def test_a_model_of_a_module_that_has_not_changed_is_left_alone(program):
+def test_a_model_of_an_unchanged_module_is_not_rebound(program):
     stays = "import itertools\nfrom pytriton.decorators import batch\nnumbers = itertools.count(1)\n"
     stays += "@batch\ndef count(x):\n    return [x * 0 + next(numbers)]\n"
     running = program(app=SCALE + 'from stays import count\ntriton.bind("Count", count, **TENSORS)\n', stays=stays)
     assert running.ask("Count", [1]) == [1]
     save(running, "app", (running.folder / "app.py").read_text().replace("FACTOR = 2", "FACTOR = 8"))
-    answers(running, "Scale", 8)
+    wait_for_response(running, "Scale", 8)
     assert running.ask("Count", [1]) == [2]
     running.wait_for_log(r"s: bound Scale v1\.")
 
 
 @pytest.mark.parametrize("mistake", ["def", "1 / 0", "raise SystemError", "raise SystemExit", "import nothing_there"])
-def test_after_a_mistake_the_old_code_goes_on_until_it_is_mended(program, mistake):
+def test_after_a_mistake_the_old_code_is_served_until_it_is_corrected(program, mistake):
     running = program(app=WITH_HELPER, helper="FACTOR = 2")
     save(running, "helper", mistake)
     running.wait_for_log(r"app.py cannot be imported\.")
     assert running.ask("Scale", [1]) == [2]
     save(running, "helper", "FACTOR = 9")
-    answers(running, "Scale", 9)
+    wait_for_response(running, "Scale", 9)
 
 
-def test_a_program_that_has_nothing_to_serve_any_more_goes_on_as_it_was(program):
+def test_a_program_without_models_after_an_edit_is_served_as_before(program):
     running = program(app=SCALE)
     save(running, "app", "")
     running.wait_for_log(r"app.py has no Triton at module level")
     assert running.ask("Scale", [1]) == [2]
 
 
-def test_a_missing_module_may_come_later(program):
+def test_a_missing_module_may_be_added_later(program):
     running = program(app=SCALE)
     save(running, "app", SCALE.replace("FACTOR = 2", "from late import FACTOR"))
     running.wait_for_log(r"No module named 'late'")
     save(running, "late", "FACTOR = 4")
-    answers(running, "Scale", 4)
+    wait_for_response(running, "Scale", 4)
 
 
-def test_a_model_that_the_server_refuses_stays_as_it_was(program):
+def test_a_model_whose_change_the_server_refuses_is_served_as_before(program):
     running = program(app=SCALE)
     second = "triton.bind('Scale', scale, model_version=2, config=ModelConfig(max_batch_size=9), **TENSORS)"
     save(running, "app", SCALE.replace("FACTOR = 2", "FACTOR = 3") + second)
@@ -140,7 +140,7 @@ def test_other_settings_of_the_server_need_a_restart(program):
         "app",
         SCALE.replace("Triton()", "Triton(config=TritonConfig(log_verbose=1))").replace("R = 2", "R = 3"),
     )
-    answers(running, "Scale", 3)
+    wait_for_response(running, "Scale", 3)
     running.wait_for_log(r"app.py has other settings of the server now; restart it to use them\.")
 
 
@@ -154,7 +154,7 @@ def test_functions_find_the_server_by_the_triton_of_the_new_program(program):
     assert running.ask("Names", [1]) == [2]
     for factor in (2, 3):
         save(running, "app", calls.replace("FACTOR = 1", f"FACTOR = {factor}"))
-        answers(running, "Scale", factor)
+        wait_for_response(running, "Scale", factor)
         assert running.ask("Names", [1]) == [2]
 
 
@@ -162,13 +162,13 @@ def test_functions_in_processes_are_reloaded(program):
     running = program("--workers", "process", app=SCALE)
     assert running.ask("Scale", [1]) == [2]
     save(running, "app", SCALE.replace("FACTOR = 2", "FACTOR = 3"))
-    answers(running, "Scale", 3)
+    wait_for_response(running, "Scale", 3)
 
 
-def test_the_gateway_goes_on(program):
+def test_the_gateway_keeps_running(program):
     running = program("--gateway", 0, app=SCALE)
     save(running, "app", SCALE.replace("FACTOR = 2", "FACTOR = 3"))
-    answers(running, "Scale", 3)
+    wait_for_response(running, "Scale", 3)
 
 
 @pytest.mark.slow
@@ -189,7 +189,7 @@ def test_fifty_reloads_under_load_lose_no_request_and_are_fast(program):
     assert [each.errors for each in load] == [[]] * CLIENTS
     versions = {float(version) for version in range(1, RELOADS + 2)}
     for each in load:
-        given = [answer[0] if isinstance(answer, list) else answer for answer in each.answers]
+        given = [answer[0] if isinstance(answer, list) else answer for answer in each.wait_for_response]
         assert set(given) <= versions
         assert given == sorted(given), "an old version after a new one"
     assert statistics.median(took) < LIMIT_S * MARGIN

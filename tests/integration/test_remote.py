@@ -99,7 +99,7 @@ def test_without_the_token_nothing_can_be_bound(triton, name, scheme, token):
     assert not is_served(triton, name)
 
 
-def test_what_is_bound_before_connecting_is_loaded_then(triton, name):
+def test_models_bound_before_connecting_are_loaded_on_connecting(triton, name):
     remote = RemoteTriton(url=f"localhost:{triton.config.http_port}", access_token=triton.get_access_token())
     remote.bind(name, double, inputs=FLOATS_IN, outputs=FLOATS_OUT)
     assert not is_served(triton, name)
@@ -118,7 +118,7 @@ def test_functions_of_several_processes_are_served_side_by_side(triton, name, re
     assert send_floats(triton, "Triple", [1]) == [3]
 
 
-def test_a_process_that_ends_takes_its_models_along(triton, remote):
+def test_models_are_unloaded_when_their_process_exits(triton, remote):
     remote.signal(signal.SIGTERM)
 
     assert remote.line() == "after"
@@ -135,7 +135,7 @@ def test_the_models_of_a_killed_process_are_dropped_within_seconds(triton, remot
     wait_until(triton.is_connected, 10)  # not while a model is being unloaded
 
 
-def test_a_server_that_ends_again_while_models_are_loaded_has_them_in_the_end(monkeypatch):
+def test_models_are_loaded_even_if_the_server_exits_again_meanwhile(monkeypatch):
     with running_triton(restart_limit=100) as triton:
         triton.run()
         url = f"http://127.0.0.1:{triton.config.http_port}"
@@ -158,7 +158,7 @@ def test_a_server_that_ends_again_while_models_are_loaded_has_them_in_the_end(mo
                 assert client.infer_sample(np.float32([3]))["y"].tolist() == [6]
 
 
-def test_a_killed_process_that_is_started_again_serves_again(triton, remote, tmp_path):
+def test_a_restarted_process_serves_again(triton, remote, tmp_path):
     remote.process.kill()
     remote.wait()
     with Script(tmp_path, REMOTE, f"localhost:{triton.config.http_port}", triton.get_access_token()) as again:
@@ -166,7 +166,7 @@ def test_a_killed_process_that_is_started_again_serves_again(triton, remote, tmp
         assert send_floats(triton, "Triple", [1]) == [3]
 
 
-def test_requests_in_flight_at_a_killed_process_are_answered_with_an_error(triton, remote):
+def test_requests_in_flight_at_a_killed_process_fail(triton, remote):
     responses = []
     request = threading.Thread(target=lambda: responses.append(infer_json(triton, "Triple", [json_floats([-1])])))
     request.start()
@@ -180,19 +180,19 @@ def test_requests_in_flight_at_a_killed_process_are_answered_with_an_error(trito
 
 
 @pytest.mark.parametrize("url", ["ftp://localhost", "http://", "localhost:many", "http://localhost:8000/v2"])
-def test_a_url_that_is_none_is_refused(url):
+def test_an_invalid_url_is_refused(url):
     with pytest.raises(PyTritonBadParameterError, match="is not a valid URL of a server"):
         RemoteTriton(url=url)
 
 
-def test_where_no_server_is_the_error_says_what_to_check(monkeypatch):
+def test_the_error_without_a_server_says_what_to_check(monkeypatch):
     monkeypatch.setattr("pytriton.server.remote.DEFAULT_TRITON_STARTUP_TIMEOUT_S", 0)
     nowhere = RemoteTriton(url=f"{HOST}:{free_ports(1)[0]}")
     with pytest.raises(PyTritonRuntimeError, match=r"is not ready after 0 s: check the address"):
         nowhere.connect()
 
 
-def test_a_server_whose_owner_has_not_called_run_takes_models_of_others():
+def test_a_server_accepts_remote_models_before_its_owner_calls_run():
     with running_triton() as triton:
         url, token = f"{HOST}:{triton.config.http_port}", triton.get_access_token()
         with RemoteTriton(url=url, access_token=token) as early:

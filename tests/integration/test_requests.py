@@ -54,7 +54,7 @@ def test_the_request_id_reaches_the_callable(requests_of, client, name):
     assert requests_of[0].request_id == "order-66 ✓"
 
 
-def test_the_request_id_comes_back_with_the_response(requests_of, triton, name):
+def test_the_request_id_is_in_the_response(requests_of, triton, name):
     _, response = infer_json(triton, name, [json_floats([1])], id="abc")
 
     assert response["id"] == "abc"
@@ -79,14 +79,14 @@ def test_fractions_among_the_parameters_reach_the_callable(requests_of, triton, 
     assert requests_of[0].parameters == {"temperature": 0.25}
 
 
-def test_requested_outputs_reach_the_callable_and_only_they_come_back(requests_of, client, name):
+def test_requested_outputs_reach_the_callable_and_only_they_are_returned(requests_of, client, name):
     received = client.infer(name, {"x": X}, outputs=["z"])
 
     assert requests_of[0].requested_output_names == ["z"]
     assert list(received) == ["z"]
 
 
-def test_a_request_with_nothing_special_says_so(requests_of, triton, name):
+def test_a_request_without_options_has_default_metadata(requests_of, triton, name):
     infer_json(triton, name, [json_floats([1])])
 
     (request,) = requests_of
@@ -95,7 +95,7 @@ def test_a_request_with_nothing_special_says_so(requests_of, triton, name):
     assert request.requested_output_names == ["y", "z"]
 
 
-def test_outputs_that_nobody_wants_need_not_be_returned(triton, client, name):
+def test_outputs_that_are_not_requested_need_not_be_returned(triton, client, name):
     def wanted_only(requests):
         return [dict.fromkeys(request.requested_output_names, request["x"]) for request in requests]
 
@@ -155,7 +155,7 @@ def test_a_callable_may_return_its_requests(triton, client, name):
     assert client.infer(name, {"x": X})["y"].tolist() == X.tolist()
 
 
-def test_names_by_position_are_known_to_client_and_callable(triton, client, name):
+def test_client_and_callable_use_names_by_position(triton, client, name):
     triton.bind(
         name,
         batch(lambda **inputs: [inputs["INPUT_1"] + inputs["INPUT_2"]]),
@@ -232,7 +232,7 @@ CALLABLES = {
 
 
 @pytest.mark.parametrize("kind", CALLABLES)
-def test_whatever_can_be_called_serves(triton, http_client, name, kind):
+def test_any_callable_serves(triton, http_client, name, kind):
     bind_floats(triton, name, CALLABLES[kind]())
 
     assert http_client.infer(name, {"x": X})["y"].tolist() == (X * 3).tolist()
@@ -279,7 +279,7 @@ def test_a_missing_input_is_refused(triton, client, name):
         client.infer(name, {"x": X})
 
 
-def test_inputs_that_are_kept_stay_intact(triton, http_client, name):
+def test_kept_inputs_stay_intact(triton, http_client, name):
     kept = []
 
     def keep(requests):
@@ -296,7 +296,7 @@ def test_inputs_that_are_kept_stay_intact(triton, http_client, name):
     assert all(np.array_equal(array, each[:, 1:]) for array, each in zip(kept, sent, strict=True))
 
 
-def test_inputs_that_are_kept_outlive_the_server(name):
+def test_kept_inputs_outlive_the_server(name):
     from serving import client_of, running_triton
 
     kept = []
@@ -330,7 +330,7 @@ def test_outputs_may_be_the_inputs_and_be_altered_afterwards(triton, http_client
     assert first.tolist() == X.tolist()
 
 
-def test_a_large_body_that_claims_to_be_a_form_is_served(triton, name):
+def test_a_large_body_declared_as_a_form_is_served(triton, name):
     bind_floats(triton, name, batch(lambda x: [x[:, :1]]))
     values = np.arange(4 << 20, dtype=np.float32)[np.newaxis]  # 16 MiB
     tensor = {"name": "x", "shape": values.shape, "datatype": "FP32", "parameters": {"binary_data_size": values.nbytes}}

@@ -56,12 +56,12 @@ def bind_cached(triton, name, infer, **arguments):
 
 
 def counts(triton, name):
-    """How many requests of a model were answered from the cache, and how many were not."""
+    """The number of requests of a model that were served from the cache, and of those that were not."""
     statistics = statistics_of(triton, name)["inference_stats"]
     return statistics["cache_hit"]["count"], statistics["cache_miss"]["count"]
 
 
-def test_a_request_that_was_seen_before_does_not_reach_the_callable(triton, client, name):
+def test_a_repeated_request_does_not_reach_the_callable(triton, client, name):
     infer = Times(2)
     bind_cached(triton, name, infer)
     x = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
@@ -80,7 +80,7 @@ def test_another_value_reaches_the_callable(triton, client, name):
     assert infer.calls == [[[[value, value]]] for value in (1, 2, -1)]
 
 
-def test_what_one_protocol_asked_the_other_gets_from_the_cache(triton, http_client, grpc_client, name):
+def test_both_protocols_share_the_cache(triton, http_client, grpc_client, name):
     infer = Times(2)
     bind_cached(triton, name, infer)
     x = np.ones((1, 1), np.float32)
@@ -91,7 +91,7 @@ def test_what_one_protocol_asked_the_other_gets_from_the_cache(triton, http_clie
     assert len(infer.calls) == 1
 
 
-def test_an_answer_from_the_cache_has_the_id_of_its_own_request(triton, name):
+def test_a_cached_response_has_the_id_of_its_own_request(triton, name):
     bind_cached(triton, name, Times(2))
 
     for each in ("first", "second"):
@@ -129,7 +129,7 @@ def test_without_a_cache_of_the_server_no_model_is_cached():
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
-def test_cached_numbers_are_those_of_the_callable_bit_by_bit(triton, client, name, dtype):
+def test_cached_numbers_equal_those_of_the_callable_bit_by_bit(triton, client, name, dtype):
     seen = identity_of(triton, name, dtype, config=CACHED)
     sent = samples_of(dtype)
 
@@ -138,7 +138,7 @@ def test_cached_numbers_are_those_of_the_callable_bit_by_bit(triton, client, nam
     assert len(seen) == 1
 
 
-def test_cached_bytes_are_those_of_the_callable(triton, client, name):
+def test_cached_bytes_equal_those_of_the_callable(triton, client, name):
     seen = identity_of(triton, name, bytes, config=CACHED)
     sent = np.array([[b"", "grüße".encode(), b"\0"], [b"\0\xff" * 5_000, b"x", b""]], object)
 
@@ -171,7 +171,7 @@ def test_all_outputs_are_cached_with_their_shapes(triton, client, name):
         assert (cached[output].dtype, cached[output].tolist()) == (array.dtype, array.tolist())
 
 
-def test_bytes_are_told_apart(triton, client, name):
+def test_different_bytes_are_distinguished(triton, client, name):
     calls = []
 
     @batch
@@ -197,7 +197,7 @@ def test_a_model_without_batching_is_cached(triton, client, name):
     assert len(infer.calls) == 1
 
 
-def test_models_and_versions_have_answers_of_their_own(triton, name):
+def test_models_and_versions_have_their_own_cached_responses(triton, name):
     bind_cached(triton, f"{name}_a", Times(2))
     bind_cached(triton, f"{name}_b", Times(3))
     bind_cached(triton, f"{name}_b", Times(5), model_version=2)
@@ -207,7 +207,7 @@ def test_models_and_versions_have_answers_of_their_own(triton, name):
         assert [send_floats(triton, f"{name}_b", [1], version=version) for version in (1, 2)] == [[3], [5]]
 
 
-def test_requests_that_are_gathered_are_cached_one_by_one(triton, grpc_client, name):
+def test_requests_of_a_batch_are_cached_one_by_one(triton, grpc_client, name):
     infer = Times(2)
     batcher = DynamicBatcher(max_queue_delay_microseconds=100_000)
     bind_cached(triton, name, infer, config=ModelConfig(max_batch_size=8, batcher=batcher, response_cache=True))
@@ -221,7 +221,7 @@ def test_requests_that_are_gathered_are_cached_one_by_one(triton, grpc_client, n
     assert len(infer.calls) == calls
 
 
-def test_a_cache_that_is_full_forgets_what_was_not_asked_for_of_late():
+def test_a_full_cache_drops_the_least_recently_used_response():
     with running_triton(cache_config=["local,size=65536"]) as triton:
         infer = Times(1)
         bind_cached(triton, "big", infer)
@@ -236,7 +236,7 @@ def test_a_cache_that_is_full_forgets_what_was_not_asked_for_of_late():
         assert len(infer.calls) == 21
 
 
-def test_an_answer_larger_than_the_cache_is_not_kept():
+def test_a_response_larger_than_the_cache_is_not_cached():
     with running_triton(cache_config=["local,size=4096"]) as triton:
         infer = Times(1)
         bind_cached(triton, "big", infer)
@@ -246,7 +246,7 @@ def test_an_answer_larger_than_the_cache_is_not_kept():
         assert len(infer.calls) == 2
 
 
-def test_warm_up_fills_no_cache(triton, name):
+def test_a_warm_up_does_not_fill_the_cache(triton, name):
     infer = Times(2)
     warmup = ModelWarmup("zeros", 1, {"x": WarmupInput(np.float32, (2,), zero_data=True)}, 2)
     bind_cached(triton, name, infer, config=ModelConfig(response_cache=True, model_warmup=[warmup]))
@@ -281,7 +281,7 @@ def test_an_error_is_not_cached(triton, client, name):
     assert infer.calls == 2
 
 
-def test_a_request_that_fails_among_others_is_not_cached(triton, grpc_client, name):
+def test_a_failed_request_of_a_batch_is_not_cached(triton, grpc_client, name):
     failing = {3.0}
 
     def infer(requests):
@@ -302,10 +302,10 @@ def test_a_request_that_fails_among_others_is_not_cached(triton, grpc_client, na
     assert [send(number) for number in range(6)] == [1, 2, 3, 4, 5, 6]
 
 
-# A model that is bound again, and the requests that its predecessor was asked.
+# A rebound model, and the requests that its predecessor has served.
 
 
-def test_a_model_that_is_bound_again_does_not_give_the_answers_of_the_old_callable(triton, client, name):
+def test_a_rebound_model_does_not_return_responses_of_the_old_callable(triton, client, name):
     x = np.ones((1, 1), np.float32)
     for factor in (2, 3, 5):
         bind_cached(triton, name, Times(factor))
@@ -313,7 +313,7 @@ def test_a_model_that_is_bound_again_does_not_give_the_answers_of_the_old_callab
             assert client.infer(name, {"x": x})["y"].item() == factor
 
 
-def test_an_old_callable_that_answers_late_does_not_answer_for_the_new_one(triton, grpc_client, name):
+def test_a_late_response_of_an_old_callable_is_not_cached_for_the_new_one(triton, grpc_client, name):
     entered, gate = threading.Event(), threading.Event()
 
     def slow(requests):
@@ -333,7 +333,7 @@ def test_an_old_callable_that_answers_late_does_not_answer_for_the_new_one(trito
     assert [send_floats(triton, name, [1]) for _ in range(3)] == [[3]] * 3
 
 
-def test_a_model_that_is_bound_again_with_other_outputs_answers_with_these(triton, name):
+def test_a_model_rebound_with_other_outputs_returns_these(triton, name):
     bind_cached(triton, name, Times(2))
     assert send_floats(triton, name, [1]) == [2]
 
@@ -345,7 +345,7 @@ def test_a_model_that_is_bound_again_with_other_outputs_answers_with_these(trito
         assert [(output["name"], output["data"]) for output in response["outputs"]] == [("z", [5])]
 
 
-def test_a_binding_that_fails_leaves_the_cached_answers_of_the_earlier_one(triton, name, monkeypatch):
+def test_a_failed_binding_keeps_the_cached_responses_of_the_earlier_one(triton, name, monkeypatch):
     infer = Times(2)
     bind_cached(triton, name, infer)
     assert send_floats(triton, name, [1]) == [2]
@@ -359,7 +359,7 @@ def test_a_binding_that_fails_leaves_the_cached_answers_of_the_earlier_one(trito
     assert len(infer.calls) == 1
 
 
-def test_the_process_that_serves_a_name_next_does_not_give_the_answers_of_the_last(triton, name):
+def test_a_process_does_not_return_cached_responses_of_another_process(triton, name):
     for factor in (2, 3):
         url, token = f"localhost:{triton.config.http_port}", triton.get_access_token()
         with RemoteTriton(url=url, access_token=token) as remote:
@@ -368,7 +368,7 @@ def test_the_process_that_serves_a_name_next_does_not_give_the_answers_of_the_la
         wait_until(lambda: infer_json(triton, name, [json_floats([1])])[0] != 200)
 
 
-def test_a_server_that_is_started_again_has_an_empty_cache():
+def test_a_restarted_server_has_an_empty_cache():
     triton = running_triton(cache_config=CACHE)
     infer = Times(2)
     bind_cached(triton, "again", infer)

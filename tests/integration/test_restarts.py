@@ -1,4 +1,4 @@
-"""A server that ends by itself is started again, with everything that it served; callables and processes stay."""
+"""A server that exits unexpectedly is restarted with all its models; callables and processes stay."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_server_is_back_within_half_a_second_with_all_models(triton):
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM])
-def test_it_is_started_again_however_it_ended(triton, number):
+def test_it_is_restarted_however_it_exited(triton, number):
     bind_floats(triton, "double", double)
     triton.run()
 
@@ -94,7 +94,7 @@ def test_ports_and_settings_stay_the_same():
         assert request_json(triton, "GET", "/v2")[1]["name"] == "Same"
 
 
-def test_the_end_is_logged_with_signal_and_last_lines_and_counted(triton, caplog):
+def test_an_exit_is_counted_and_logged_with_signal_and_last_lines(triton, caplog):
     caplog.set_level(logging.WARNING, "pytriton")
     bind_floats(triton, "double", double)
     triton.run()
@@ -111,7 +111,7 @@ def test_the_end_is_logged_with_signal_and_last_lines_and_counted(triton, caplog
         assert "\npytriton_server_restarts_total 2\n" in metrics.read().decode()
 
 
-def test_it_is_started_again_once_a_thread_can_be_started(triton, monkeypatch, caplog):
+def test_it_is_restarted_once_a_thread_can_be_started(triton, monkeypatch, caplog):
     bind_floats(triton, "double", double)
     triton.run()
     start, failed = threading.Thread.start, []
@@ -135,7 +135,7 @@ class RaisingHandler(logging.Handler):
         raise ValueError("I/O operation on closed file")
 
 
-def test_it_is_started_again_if_the_programs_logging_raises(triton):
+def test_it_is_restarted_even_if_the_programs_logging_raises(triton):
     bind_floats(triton, "double", double)
     triton.run()
     logger, handler = logging.getLogger("pytriton"), RaisingHandler()
@@ -148,7 +148,7 @@ def test_it_is_started_again_if_the_programs_logging_raises(triton):
         logger.removeHandler(handler)
 
 
-def test_a_workspace_that_somebody_deletes_is_named_by_bind_and_by_serve():
+def test_a_deleted_workspace_is_named_by_bind_and_by_serve():
     triton = running_triton()
     bind_floats(triton, "double", double)
     serving = Background(triton.serve)
@@ -165,7 +165,7 @@ def test_a_workspace_that_somebody_deletes_is_named_by_bind_and_by_serve():
     assert not servers()
 
 
-def test_a_request_in_flight_fails_and_its_callable_goes_on(triton):
+def test_a_request_in_flight_fails_and_its_callable_continues(triton):
     entered, gate = held_model(triton, "hold")
     triton.run()
     request = Background(lambda: send_floats(triton, "hold", [1]))
@@ -217,7 +217,7 @@ def test_the_response_cache_works_again():
         assert len(calls) == 1
 
 
-def test_models_of_a_repository_come_back_at_the_first_attempt(tmp_path, caplog):
+def test_models_of_a_repository_are_reloaded_at_the_first_attempt(tmp_path, caplog):
     write_model(tmp_path, "repository")
     with running_triton(model_repository=tmp_path) as triton:
         triton.run()
@@ -228,7 +228,7 @@ def test_models_of_a_repository_come_back_at_the_first_attempt(tmp_path, caplog)
     assert caplog.text.count("exited unexpectedly") == 3
 
 
-def test_models_of_a_remote_process_come_back_by_themselves(triton):
+def test_models_of_a_remote_process_are_reloaded(triton):
     bind_floats(triton, "double", double)
     triton.run()
     remote = RemoteTriton(f"http://{HOST}:{triton.config.http_port}", access_token=triton.get_access_token())
@@ -251,7 +251,7 @@ def test_a_model_bound_while_the_server_restarts_is_served(triton):
         assert send_floats(triton, f"late{number}", [number]) == [2 * number]
 
 
-def test_serve_goes_on_over_a_restart_and_ends_cleanly_on_sigterm(tmp_path):
+def test_serve_continues_across_a_restart_and_exits_cleanly_on_sigterm(tmp_path):
     code = """
 from pytriton.decorators import batch
 from pytriton.model_config import Tensor
@@ -300,7 +300,7 @@ def test_without_restarts_the_server_stays_down():
     assert "it was killed by SIGKILL" in str(serving.error)
 
 
-def test_a_server_that_ends_too_often_stays_down_and_serve_raises_the_reason():
+def test_a_server_that_exits_too_often_stays_down_and_serve_raises_the_reason():
     triton = running_triton(restart_limit=3)
     bind_floats(triton, "double", double)
     serving = Background(lambda: triton.serve())
@@ -363,7 +363,7 @@ def test_a_hundred_kills_leave_nothing_behind(own_home):
     assert not servers()
 
 
-def test_binding_to_a_server_that_stays_down_raises_and_nothing_is_busy(caplog):
+def test_binding_to_a_server_that_stays_down_raises_without_busy_waiting(caplog):
     with running_triton(restart_limit=0) as triton:
         triton.run()
         server_of(triton).kill()

@@ -1,4 +1,4 @@
-"""Rolling restarts: clients that heed the readiness of servers have no request fail."""
+"""Rolling restarts: no request fails of clients that check the readiness of servers."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Balancer:
         pytest.param(10, True, id="gateways-long", marks=[pytest.mark.slow, pytest.mark.timeout(300)]),
     ],
 )
-def test_a_rolling_restart_fails_no_request_of_clients_that_heed_readiness(rounds, with_gateway, tmp_path):
+def test_a_rolling_restart_fails_no_request_of_clients_that_check_readiness(rounds, with_gateway, tmp_path):
     folders = [tmp_path / "a", tmp_path / "b"]
     arguments = []
     for folder in folders:

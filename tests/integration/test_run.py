@@ -53,7 +53,7 @@ def test_the_models_of_a_file_are_served_until_a_signal(tmp_path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("words", [[], ["--reload"], ["--gateway", "0"]], ids=repr)
-def test_signals_end_it_in_order(tmp_path, number, words):
+def test_signals_shut_it_down_cleanly(tmp_path, number, words):
     write(tmp_path, app=SCALE)
     with Program(tmp_path, "app.py", *words).wait_until_serving() as program:
         program.process.send_signal(number)
@@ -70,14 +70,14 @@ def test_a_program_is_named_by_its_file_or_its_module(tmp_path, word):
         assert program.ask("Scale", [1]) == [2]
 
 
-def test_a_program_elsewhere_finds_the_modules_beside_it(tmp_path):
+def test_a_program_of_another_folder_finds_the_modules_beside_it(tmp_path):
     (tmp_path / "here").mkdir()
     write(tmp_path / "there", app=SCALE.replace("FACTOR = 2", "from helper import FACTOR"), helper="FACTOR = 5")
     with Program(tmp_path / "here", tmp_path / "there" / "app.py").wait_until_serving() as program:
         assert program.ask("Scale", [1]) == [5]
 
 
-def test_functions_that_are_declared_need_no_triton(tmp_path):
+def test_declared_functions_need_no_triton_object(tmp_path):
     write(tmp_path, app=DECLARED, both=SCALE + DECLARED)
     with Program(tmp_path, "app.py").wait_until_serving() as program:
         assert program.ask("Triple", [1]) == [3]
@@ -86,7 +86,7 @@ def test_functions_that_are_declared_need_no_triton(tmp_path):
 
 
 @pytest.mark.parametrize("code", [SCALE, SERVES_ITSELF], ids=["served", "serves itself"])
-def test_ports_and_host_count_in_place_of_the_programs_own(tmp_path, code):
+def test_given_ports_and_host_override_those_of_the_program(tmp_path, code):
     ports = free_ports(3)
     write(tmp_path, app=code.replace("Triton()", "Triton(config=TritonConfig(http_port=1, http_address='0.0.0.0'))"))
     flags = ["--host", HOST, "--port", ports[0], "--grpc-port", ports[1], "--metrics-port", ports[2]]
@@ -100,7 +100,7 @@ def test_ports_and_host_count_in_place_of_the_programs_own(tmp_path, code):
 
 
 @pytest.mark.parametrize("code", [SCALE, SERVES_ITSELF], ids=["served", "serves itself"])
-def test_a_gateway_is_opened(tmp_path, code):
+def test_a_gateway_is_started(tmp_path, code):
     write(tmp_path, app=code)
     with Program(tmp_path, "app.py", "--gateway", 0).wait_until_serving() as program:
         url = program.wait_for_log(r"Gateway: (\S+) ")[1]
@@ -111,7 +111,7 @@ def test_a_gateway_is_opened(tmp_path, code):
         assert "Other machines reach the server" not in program.log
 
 
-def test_a_program_that_serves_itself_goes_on_after_it(tmp_path):
+def test_a_program_that_calls_serve_continues_after_it(tmp_path):
     write(tmp_path, app=SERVES_ITSELF)
     with Program(tmp_path, "app.py").wait_until_serving() as program:
         assert program.ask("Scale", [1]) == [2]
@@ -154,7 +154,7 @@ def test_functions_run_in_threads_or_in_processes(tmp_path):
         assert program.process.pid not in pids
 
 
-def test_a_program_that_serves_itself_has_its_functions_in_processes(tmp_path):
+def test_functions_of_a_program_that_calls_serve_run_in_processes(tmp_path):
     write(tmp_path, app=PIDS + "triton.serve()\n")
     with Program(tmp_path, "app.py", "--workers", "process").wait_until_serving() as program:
         assert pid_of(program) != program.process.pid
@@ -184,7 +184,7 @@ def test_a_program_that_serves_itself_has_its_functions_in_processes(tmp_path):
         (SCALE + "triton.run()", ["app.py", "--reload"], "app.py starts its server while it is imported"),
     ],
 )
-def test_mistakes_are_told_in_one_line(tmp_path, code, words, message):
+def test_mistakes_are_reported_in_one_line(tmp_path, code, words, message):
     write(tmp_path, app=code)
     status, error = run_to_end(tmp_path, *words)
     assert status == 1
@@ -218,12 +218,12 @@ def test_a_mistake_in_a_model_is_shown_where_it_is(tmp_path):
     assert 'triton.bind("S c", scale, **TENSORS)' in error
 
 
-def test_the_status_that_the_program_exits_with_is_kept(tmp_path):
+def test_the_exit_status_of_the_program_is_kept(tmp_path):
     write(tmp_path, app="raise SystemExit(7)")
     assert run_to_end(tmp_path, "app.py")[0] == 7
 
 
-def test_a_port_in_use_is_told(tmp_path):
+def test_a_port_in_use_is_reported(tmp_path):
     write(tmp_path, app=SCALE)
     with socket.socket() as taken:
         taken.bind(("0.0.0.0", 0))

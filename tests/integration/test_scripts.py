@@ -1,4 +1,4 @@
-"""Scripts of users: however one ends, its server ends too, and nothing stays behind."""
+"""Scripts of users: however one exits, its server exits too, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ triton = Triton()
 bind(triton)
 triton.run()
 print("ready", flush=True)
-sys.stdin.readline()  # until the test lets it go on
+sys.stdin.readline()  # until the test lets it continue
 """
 )
 
@@ -100,7 +100,7 @@ def assert_clean(script, shared_before):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_serve_in_order(run, number):
+def test_a_signal_ends_serve_cleanly(run, number):
     before = shared_memory()
     script = run(BLOCKING)
 
@@ -118,7 +118,7 @@ def test_ctrl_c_in_a_terminal_goes_to_the_script_alone(run):
     assert os.getsid(script.server.pid) != os.getsid(script.pid)
 
 
-def test_ctrl_c_outside_of_serve_is_a_keyboard_interrupt_and_the_server_ends(run):
+def test_ctrl_c_outside_of_serve_is_a_keyboard_interrupt_and_stops_the_server(run):
     before = shared_memory()
     script = run(WAITING)
 
@@ -129,7 +129,7 @@ def test_ctrl_c_outside_of_serve_is_a_keyboard_interrupt_and_the_server_ends(run
     assert_clean(script, before)
 
 
-def test_sigterm_outside_of_serve_ends_the_server_too(run):
+def test_sigterm_outside_of_serve_stops_the_server_too(run):
     before = shared_memory()
     script = run(WAITING)
 
@@ -140,11 +140,11 @@ def test_sigterm_outside_of_serve_ends_the_server_too(run):
     assert shared_memory() <= before
 
 
-def test_an_exception_in_the_context_ends_the_server(run):
+def test_an_exception_in_the_context_stops_the_server(run):
     before = shared_memory()
     script = run(WAITING.replace("time.sleep(60)", "input(); raise RuntimeError('on purpose')"))
 
-    script.go_on()
+    script.resume()
 
     assert script.wait() == 1
     assert "on purpose" in script.stderr
@@ -152,17 +152,17 @@ def test_an_exception_in_the_context_ends_the_server(run):
 
 
 @pytest.mark.parametrize(("ending", "status"), [("", 0), ("sys.exit(3)", 3), ("raise RuntimeError('on purpose')", 1)])
-def test_a_script_that_ends_without_stop_ends_the_server(run, ending, status):
+def test_a_script_that_exits_without_stop_stops_the_server(run, ending, status):
     before = shared_memory()
     script = run(NOTEBOOK + ending)
 
-    script.go_on()
+    script.resume()
 
     assert script.wait() == status, script.stderr
     assert_clean(script, before)
 
 
-def test_sigkill_of_the_script_ends_the_server_within_a_second(run):
+def test_sigkill_of_the_script_stops_the_server_within_a_second(run):
     before = shared_memory()
     script = run(BLOCKING)
 
@@ -205,7 +205,7 @@ def test_nothing_of_the_server_is_in_dev_shm_while_it_runs(run):
     assert shared_memory() <= before
 
 
-def test_the_end_of_a_fork_leaves_the_server_alone(run):
+def test_the_exit_of_a_fork_does_not_affect_the_server(run):
     script = run(
         WAITING.replace(
             "    time.sleep(60)",
@@ -230,7 +230,7 @@ def test_the_end_of_a_fork_leaves_the_server_alone(run):
     assert script.wait() == 0
 
 
-def test_a_fork_that_lives_on_does_not_keep_the_server(run):
+def test_a_surviving_fork_does_not_keep_the_server_running(run):
     script = run(
         WAITING.replace(
             "    time.sleep(60)",
@@ -275,7 +275,7 @@ serve_and_say(triton, triton.is_connected())
     assert script.wait() == 0
 
 
-def test_a_killed_server_ends_serve_with_an_error_that_tells_so(run, monkeypatch):
+def test_serve_reports_a_killed_server(run, monkeypatch):
     monkeypatch.setenv("PYTRITON_TRITON_CONFIG_RESTART", "false")
     script = run(BLOCKING)
 
@@ -286,7 +286,7 @@ def test_a_killed_server_ends_serve_with_an_error_that_tells_so(run, monkeypatch
     assert script.workspaces() == []
 
 
-def test_a_second_ctrl_c_while_it_stops_does_no_harm(run):
+def test_a_second_ctrl_c_during_the_stop_does_no_harm(run):
     script = run(BLOCKING.replace("return [x * 2]", "import time; time.sleep(0.1); return [x * 2]"))
 
     script.signal(signal.SIGINT)
@@ -296,7 +296,7 @@ def test_a_second_ctrl_c_while_it_stops_does_no_harm(run):
     wait_until(lambda: not is_running(script.server), GONE_S)
 
 
-def test_a_signal_that_is_ignored_stays_so(run):
+def test_ignored_signals_stay_ignored(run):
     script = run(
         SERVE
         + """
@@ -318,7 +318,7 @@ with Triton() as triton:
     assert script.wait() == 0
 
 
-def test_the_signals_are_the_users_again_after_serve(run):
+def test_serve_restores_the_users_signal_handlers(run):
     script = run(
         BLOCKING
         + """
@@ -378,7 +378,7 @@ def test_ctrl_c_at_any_time_of_the_start_leaves_nothing_behind(tmp_path, step_ms
     assert shared_memory() <= before
 
 
-def test_a_process_that_was_forked_is_ended_by_signals_as_ever(run):
+def test_forked_processes_are_terminated_by_signals_as_usual(run):
     script = run(
         SERVE
         + """
@@ -397,12 +397,12 @@ with Triton() as triton:
 """
     )
     assert script.line() == "True"
-    script.go_on()
+    script.resume()
     assert script.line() == "-15 True True"
     assert script.wait() == 0
 
 
-def test_handlers_of_the_user_stay_as_they_are(run):
+def test_signal_handlers_of_the_user_are_kept(run):
     script = run(
         SERVE
         + """
@@ -419,7 +419,7 @@ with Triton() as triton:
     assert script.workspaces() == []
 
 
-def test_serve_says_where_each_model_is_and_says_it_once(run):
+def test_serve_prints_the_address_of_each_model_once(run):
     script = run(BLOCKING)
     wait_until(lambda: "Metrics: " in script.stderr)
     lines = script.stderr[script.stderr.index("Model ") :].splitlines()
@@ -432,14 +432,14 @@ def test_serve_says_where_each_model_is_and_says_it_once(run):
     assert script.stderr.count("Model Double") == 1
 
 
-def test_serve_is_silent_where_that_is_wanted(run):
+def test_serve_is_silent_on_request(run):
     script = run(BLOCKING.replace("triton.serve()", "triton.serve(announce=False)"))
     script.signal(signal.SIGINT)
     assert script.wait() == 0
     assert "Model Double" not in script.stderr
 
 
-def test_serve_leaves_the_lines_to_logging_where_that_is_configured(run):
+def test_serve_logs_the_addresses_if_logging_is_configured(run):
     script = run("import logging\nlogging.basicConfig(level=logging.INFO, format='%(name)s: %(message)s')\n" + BLOCKING)
     wait_until(lambda: "\npytriton.triton: Model Double v1: http://" in f"\n{script.stderr}")
     script.signal(signal.SIGINT)

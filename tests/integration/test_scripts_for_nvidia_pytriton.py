@@ -17,7 +17,7 @@ TIMEOUT_S = 90
 
 
 @pytest.mark.parametrize("name", ["identity", "add_sub", "remote"])
-def test_a_script_prints_the_same(name, tmp_path):
+def test_a_script_has_the_same_output(name, tmp_path):
     ports = dict(zip(("http", "grpc", "metrics"), map(str, free_ports(3)), strict=True))
     flags = [part for each, port in ports.items() for part in (f"--{each}-port", port)]
     arguments = flags if name == "identity" else list(ports.values())

@@ -86,13 +86,13 @@ def is_open_over_grpc(triton, endpoint, headers):
 
 
 @pytest.mark.parametrize("endpoint", sorted(VALID_TRITON_ENDPOINTS))
-def test_by_default_those_that_change_the_server_ask_for_the_token_over_http(by_default, endpoint):
+def test_by_default_endpoints_that_change_the_server_need_the_token_over_http(by_default, endpoint):
     assert is_open_over_http(by_default, endpoint, {}) == (endpoint not in DEFAULT_PROTECTED_ENDPOINTS)
     assert is_open_over_http(by_default, endpoint, token_of(by_default))
 
 
 @pytest.mark.parametrize("endpoint", sorted(GRPC))
-def test_by_default_those_that_change_the_server_ask_for_the_token_over_grpc(by_default, endpoint):
+def test_by_default_endpoints_that_change_the_server_need_the_token_over_grpc(by_default, endpoint):
     headers = {f"{GRPC_PREFIX}triton-access-token": by_default.get_access_token()}
 
     assert is_open_over_grpc(by_default, endpoint, {}) == (endpoint not in DEFAULT_PROTECTED_ENDPOINTS)
@@ -100,18 +100,18 @@ def test_by_default_those_that_change_the_server_ask_for_the_token_over_grpc(by_
 
 
 @pytest.mark.parametrize("endpoint", sorted(VALID_TRITON_ENDPOINTS))
-def test_any_endpoint_can_ask_for_the_token(all_restricted, endpoint):
+def test_any_endpoint_can_require_the_token(all_restricted, endpoint):
     assert not is_open_over_http(all_restricted, endpoint, {})
     assert not is_open_over_http(all_restricted, endpoint, {"triton-access-token": "my"})
     assert is_open_over_http(all_restricted, endpoint, {"triton-access-token": "my=secret"})
 
 
-def test_a_server_that_asks_for_the_token_everywhere_is_ready_and_takes_models(all_restricted):
+def test_a_server_that_requires_the_token_everywhere_is_ready_and_loads_models(all_restricted):
     assert all_restricted.get_access_token() == "my=secret"
     assert all_restricted.is_connected()
 
 
-def test_without_http_too():
+def test_a_server_without_http_requires_the_token_too():
     config = free_config(allow_http=False)
     security = TritonSecurityConfig(restricted_endpoints=sorted(VALID_TRITON_ENDPOINTS))
     with Triton(config=config, security_config=security) as triton:
@@ -122,12 +122,12 @@ def test_without_http_too():
         assert not is_open_over_grpc(triton, "health", {})
 
 
-def test_nothing_asks_for_the_token_where_the_list_is_empty():
+def test_no_endpoint_requires_the_token_if_the_list_is_empty():
     with serve(restricted_endpoints=[]) as triton:
         assert all(is_open_over_http(triton, endpoint, {}) for endpoint in HTTP)
 
 
-def test_restrictions_of_the_config_keep_their_header_and_the_token_guards_the_rest():
+def test_restrictions_of_the_config_keep_their_header():
     config = free_config(http_restricted_api="model-repository,health:admin-key=a")
     with Triton(config=config) as triton:
         bind_floats(triton, MODEL, batch(lambda x: [x * 2]))
@@ -140,7 +140,7 @@ def test_restrictions_of_the_config_keep_their_header_and_the_token_guards_the_r
         assert send_floats(triton, MODEL, [1]) == [2]
 
 
-def test_the_token_stays_when_the_server_is_started_again():
+def test_a_restarted_server_keeps_its_token():
     with serve() as triton:
         token = triton.get_access_token()
         triton.stop()
@@ -158,7 +158,7 @@ def test_the_token_is_shown_neither_in_the_settings_nor_in_a_notebook(by_default
     assert "READY" in by_default._repr_html_()
 
 
-def test_the_command_line_which_every_user_of_the_machine_sees_has_no_secrets():
+def test_the_command_line_of_the_server_contains_no_secrets():
     config = free_config(http_restricted_api="metadata:admin-key=their-secret", cache_config=["local,size=1048576"])
     with Triton(config=config, security_config=TritonSecurityConfig(access_token="my=secret")) as triton:
         triton.run()
@@ -171,7 +171,7 @@ def test_the_command_line_which_every_user_of_the_machine_sees_has_no_secrets():
         assert is_open_over_http(triton, "logging", token_of(triton))
 
 
-def test_the_folder_of_the_sockets_is_closed_to_others_even_if_it_was_there(tmp_path):
+def test_the_folder_of_the_sockets_is_private_even_if_it_existed_before(tmp_path):
     folder = tmp_path / "sockets"
     folder.mkdir()
     folder.chmod(0o777)

@@ -1,4 +1,4 @@
-"""Servers that crash and are not started again, and callables that give up: noticed within a second, and reported."""
+"""Servers that crash and are not restarted, and unrecoverable errors: detected within a second, and reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NOTICED_S = 1.0
 X = np.ones((1, 1), np.float32)
 
 
-def test_a_killed_server_is_noticed_within_a_second():
+def test_a_killed_server_is_detected_within_a_second():
     with running_triton(restart=False) as triton:
         bind_floats(triton, "double", double)
         triton.run()
@@ -93,7 +93,7 @@ def test_a_server_that_was_killed_can_be_replaced():
         assert send_floats(triton, "double", [1]) == [2]
 
 
-def test_run_tells_of_a_server_that_was_killed():
+def test_run_reports_a_killed_server():
     with running_triton(restart=False) as triton:
         triton.run()
         server_of(triton).kill()
@@ -103,7 +103,7 @@ def test_run_tells_of_a_server_that_was_killed():
             triton.run()
 
 
-def test_a_server_that_cannot_start_is_told_with_its_last_words():
+def test_a_failed_start_is_reported_with_the_last_lines():
     with pytest.raises(PyTritonRuntimeError, match="exited with status") as caught:
         running_triton(cache_config=["nosuchcache,size=1"]).run()
 
@@ -111,7 +111,7 @@ def test_a_server_that_cannot_start_is_told_with_its_last_words():
     assert not servers()
 
 
-def test_stop_after_a_kill_leaves_nothing(own_home):
+def test_stop_after_a_kill_leaves_nothing_behind(own_home):
     triton = running_triton(restart=False)
     bind_floats(triton, "double", double)
     triton.run()
@@ -124,7 +124,7 @@ def test_stop_after_a_kill_leaves_nothing(own_home):
     wait_until(lambda: not [each for each in threading.enumerate() if each.name == "pytriton-worker-double"])
 
 
-def test_a_server_that_got_sigterm_from_elsewhere_makes_serve_raise():
+def test_serve_raises_when_another_process_sends_sigterm_to_the_server():
     triton = running_triton(restart=False)
     bind_floats(triton, "double", double)
     serving = Background(lambda: triton.serve())
@@ -142,7 +142,7 @@ def give_up(requests):
 
 
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_an_unrecoverable_error_is_told_to_the_client_and_ends_the_server(protocol):
+def test_an_unrecoverable_error_reaches_the_client_and_stops_the_server(protocol):
     with running_triton() as triton:
         bind_floats(triton, "double", double)
         bind_floats(triton, "broken", give_up)
@@ -181,13 +181,13 @@ def given_up():
     return triton
 
 
-def test_serve_raises_an_unrecoverable_error_that_came_before_it(given_up):
+def test_serve_raises_an_earlier_unrecoverable_error(given_up):
     with pytest.raises(PyTritonUnrecoverableError, match="the GPU fell off the bus"):
         given_up.serve()
     assert not servers()
 
 
-def test_a_server_that_is_started_again_has_no_unrecoverable_error(given_up):
+def test_running_again_clears_the_unrecoverable_error(given_up):
     given_up.run()
     given_up.stop()
     serving = Background(given_up.serve)

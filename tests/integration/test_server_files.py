@@ -1,4 +1,4 @@
-"""A server of the user's own, a missing server, and versions that do not match."""
+"""A custom server, a missing server, and versions that do not match."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def assert_serves(triton, root):
     assert backends.startswith(str(triton._session.workspace.path))
 
 
-def test_a_server_of_the_users_own_is_named_by_a_parameter(own_server):
+def test_a_parameter_names_a_custom_server(own_server):
     with Triton(config=free_config(), server_path=own_server) as triton:
         assert_serves(triton, own_server)
         backends = triton._session.workspace.path / "backends"
@@ -50,13 +50,13 @@ def test_a_server_of_the_users_own_is_named_by_a_parameter(own_server):
     assert (own_server / "backends" / "other").is_dir()
 
 
-def test_a_server_of_the_users_own_is_named_by_the_environment(own_server, monkeypatch):
+def test_the_environment_names_a_custom_server(own_server, monkeypatch):
     monkeypatch.setenv(SERVER_PATH_VARIABLE, str(own_server))
     with running_triton() as triton:
         assert_serves(triton, own_server)
 
 
-def test_the_parameter_wins_over_the_environment(own_server, monkeypatch, tmp_path):
+def test_the_parameter_overrides_the_environment(own_server, monkeypatch, tmp_path):
     monkeypatch.setenv(SERVER_PATH_VARIABLE, str(tmp_path / "nothing"))
     with Triton(config=free_config(), server_path=str(own_server)) as triton:
         assert_serves(triton, own_server)
@@ -80,7 +80,7 @@ def test_a_package_without_its_server_says_how_to_install_it(tmp_path, monkeypat
         running_triton().run()
 
 
-def test_a_program_that_is_no_server_is_told_with_its_last_words(tmp_path):
+def test_a_program_that_is_not_a_server_is_reported_with_its_last_lines(tmp_path):
     program = tmp_path / "bin" / "tritonserver"
     program.parent.mkdir()
     program.write_text("#!/bin/sh\necho I am no server\nexit 7\n")
@@ -92,7 +92,7 @@ def test_a_program_that_is_no_server_is_told_with_its_last_words(tmp_path):
     assert not triton.is_alive()
 
 
-def test_a_server_for_another_machine_is_told(tmp_path):
+def test_a_server_for_another_machine_is_reported(tmp_path):
     program = tmp_path / "bin" / "tritonserver"
     program.parent.mkdir()
     program.write_bytes(b"\x7fELF of another machine")
@@ -104,7 +104,7 @@ def test_a_server_for_another_machine_is_told(tmp_path):
 
 
 def send_request(triton, *frames):
-    """Asks the registry as a backend does."""
+    """Sends a request to the registry as a backend does."""
     with zmq.Context() as context, context.socket(zmq.REQ) as socket:
         socket.setsockopt(zmq.RCVTIMEO, 5000)
         socket.setsockopt(zmq.LINGER, 0)
@@ -142,14 +142,14 @@ def test_a_backend_of_another_version_is_refused_with_both_versions(own_triton):
         [b"pytriton", b"\xff", b""],
     ],
 )
-def test_nonsense_is_refused_and_the_registry_goes_on(own_triton, frames):
+def test_malformed_registrations_are_refused_and_the_registry_continues(own_triton, frames):
     assert send_request(own_triton, *frames)[0] == b"refused"
 
     bind_floats(own_triton, "another", double)
     assert send_floats(own_triton, "another", [1]) == [2]
 
 
-def test_the_refusal_reaches_whoever_binds(own_triton, monkeypatch):
+def test_bind_raises_the_refusal(own_triton, monkeypatch):
     other = PROTOCOL_VERSION + 1
     monkeypatch.setattr("pytriton.proxy.registry.PROTOCOL_VERSION", other)
 

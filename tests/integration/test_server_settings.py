@@ -45,7 +45,7 @@ ELSEWHERE = {
     "drain_secs": "test_stopping.py",
     "memory_limit": "test_hostile_requests.py",
     "backend_directory": "python_backend/test_python_based_backends.py",
-    # The bundled server has no flags for these; unit tests ask a stand-in that has them.
+    # The bundled server has no flags for these; unit tests use a stand-in that has them.
     "allow_client_shm": "unit/server/test_capabilities.py",
     "http_max_input_size": "unit/server/test_capabilities.py",
     "grpc_infer_thread_count": "unit/server/test_capabilities.py",
@@ -54,7 +54,7 @@ ELSEWHERE = {
 
 
 @covers("id")
-def test_the_server_is_called_by_its_id():
+def test_the_server_reports_its_id():
     with double_served(id="the-server-✓") as triton:
         assert request_json(triton, "GET", "/v2")[1]["name"] == "the-server-✓"
         with client_of(triton, "grpc") as client:
@@ -63,7 +63,7 @@ def test_the_server_is_called_by_its_id():
 
 @covers("log_file", "log_verbose")
 @pytest.mark.parametrize("level", [0, 1])
-def test_the_log_goes_to_a_file_with_as_much_as_is_wanted(tmp_path, level, caplog):
+def test_the_log_goes_to_a_file_with_the_configured_verbosity(tmp_path, level, caplog):
     file = tmp_path / "server log"
     with (
         caplog.at_level("DEBUG", "pytriton.server.tritonserver"),
@@ -84,7 +84,7 @@ def test_verbose_lines_go_to_the_log_of_python(caplog):
 
 
 @covers("exit_timeout_secs")
-def test_stop_waits_for_requests_for_as_long_as_the_exit_timeout_and_not_for_idle_connections():
+def test_stop_waits_for_requests_but_not_for_idle_connections():
     with double_served(exit_timeout_secs=60) as triton, connection_to(triton) as connection:
         connection.request("GET", "/v2/health/live")
         connection.getresponse().read()
@@ -94,7 +94,7 @@ def test_stop_waits_for_requests_for_as_long_as_the_exit_timeout_and_not_for_idl
 
 @covers("strict_readiness", "exit_on_error")
 @pytest.mark.parametrize("strict", [True, False])
-def test_a_model_that_cannot_be_loaded_makes_a_strict_server_unready_and_ends_none(strict, monkeypatch):
+def test_a_failed_load_makes_a_strict_server_unready_without_stopping_it(strict, monkeypatch):
     with double_served(strict_readiness=strict, exit_on_error=strict) as triton:
         assert fetch(triton.config.http_port, "/v2/health/ready")[0] == 200
         # Of an instance of the model, which is refused when it registers.
@@ -108,7 +108,7 @@ def test_a_model_that_cannot_be_loaded_makes_a_strict_server_unready_and_ends_no
 
 
 @covers("allow_cpu_metrics", "allow_gpu_metrics")
-def test_metrics_do_not_tell_of_what_is_not_allowed():
+def test_disabled_metrics_are_not_reported():
     with double_served(allow_cpu_metrics=False, allow_gpu_metrics=False) as triton:
         text = metrics_text(triton)
         assert "nv_inference_count" in text
@@ -117,7 +117,7 @@ def test_metrics_do_not_tell_of_what_is_not_allowed():
 
 
 @covers("allow_cpu_metrics", "metrics_interval_ms")
-def test_the_cpu_is_measured_in_the_interval_of_the_metrics():
+def test_cpu_metrics_are_measured_at_the_configured_interval():
     def used(triton):
         lines = metrics_text(triton).splitlines()
         return next(line.split()[-1] for line in lines if line.startswith("nv_cpu_memory_used_bytes "))
@@ -131,7 +131,7 @@ def test_the_cpu_is_measured_in_the_interval_of_the_metrics():
 
 
 @covers("metrics_config")
-def test_metrics_are_those_of_the_metrics_config():
+def test_metrics_follow_the_metrics_config():
     with double_served(metrics_config=["summary_latencies=true", "counter_latencies=false"]) as triton:
         assert send_floats(triton, "double", [1]) == [2]
         text = metrics_text(triton)
@@ -141,7 +141,7 @@ def test_metrics_are_those_of_the_metrics_config():
 
 @needs_flags("trace-config")
 @covers("trace_config")
-def test_requests_are_traced_as_the_trace_config_says(tmp_path):
+def test_requests_are_traced_according_to_the_trace_config(tmp_path):
     file = tmp_path / "trace.json"
     config = [f"triton,file={file}", "rate=1", "level=TIMESTAMPS", "count=2"]
     with double_served(trace_config=config) as triton:
@@ -156,8 +156,8 @@ def test_requests_are_traced_as_the_trace_config_says(tmp_path):
 
 
 @covers("cache_config")
-def test_the_response_cache_is_that_of_the_cache_config():
-    # What it does is told in test_response_cache.py.
+def test_the_response_cache_follows_the_cache_config():
+    # Its effect is tested in test_response_cache.py.
     with (
         pytest.raises(PyTritonRuntimeError, match=r"libtritoncache_nonsense\.so"),
         double_served(cache_config=["nonsense,size=1"]),
@@ -166,7 +166,7 @@ def test_the_response_cache_is_that_of_the_cache_config():
 
 
 @covers("cache_directory")
-def test_caches_are_looked_for_in_their_directory(tmp_path):
+def test_caches_are_loaded_from_their_directory(tmp_path):
     calls = []
 
     @batch
@@ -202,7 +202,7 @@ def test_sagemakers_api_is_served(monkeypatch):
 
 @needs_flags("allow-sagemaker")
 @covers("sagemaker_safe_port_range")
-def test_ports_beside_sagemakers_are_within_its_range():
+def test_other_ports_are_within_sagemakers_range():
     settings = {"sagemaker_port": 0, "sagemaker_safe_port_range": "1-2"}
     with (
         pytest.raises(PyTritonRuntimeError, match=r"allowed port range is \[1, 2\]"),
@@ -238,7 +238,7 @@ def test_vertex_ais_api_is_served_beside_the_others(vertex_ai_routes):
 
 @needs_flags("allow-vertex-ai")
 @covers("vertex_ai_default_model")
-def test_a_default_model_of_vertex_ai_that_is_not_bound_is_told(vertex_ai_routes):
+def test_an_unbound_default_model_of_vertex_ai_is_reported(vertex_ai_routes):
     with running_triton(allow_vertex_ai=True, vertex_ai_port=0, vertex_ai_default_model="triple") as triton:
         bind_floats(triton, "double", double)
         with pytest.raises(PyTritonRuntimeError, match="the default model 'triple'"):
@@ -274,7 +274,7 @@ def repository(tmp_path):
 
 
 @covers("model_repository")
-def test_models_of_the_users_own_may_be_made_of_bound_ones(repository):
+def test_custom_ensembles_may_consist_of_bound_models(repository):
     triton = running_triton(model_repository=repository)
     bind_floats(triton, "double", double)
     bind_floats(triton, "increment", batch(lambda x: [x + 1]))
@@ -288,8 +288,8 @@ def test_models_of_the_users_own_may_be_made_of_bound_ones(repository):
 
 
 @covers("backend_config")
-def test_settings_reach_their_backend(tmp_path):
-    # What the settings of the backend "python" do is told in python_backend/.
+def test_settings_of_a_backend_reach_it(tmp_path):
+    # The effect of settings of the backend "python" is tested in python_backend/.
     write_model(tmp_path, "model")
     with (
         pytest.raises(PyTritonInvalidOperationError, match="/no/such/python is not a program"),
@@ -299,7 +299,7 @@ def test_settings_reach_their_backend(tmp_path):
 
 
 @covers("model_repository")
-def test_an_ensemble_is_made_of_what_is_bound_now(repository):
+def test_an_ensemble_uses_the_current_bindings(repository):
     with both_served(repository) as triton:
         assert send_floats(triton, "both", [1]) == [3]
         bind_floats(triton, "increment", batch(lambda x: [x + 10]))
@@ -317,7 +317,7 @@ def test_an_error_within_an_ensemble_reaches_the_client(repository):
 
 
 @covers("model_repository")
-def test_an_ensemble_of_what_is_not_bound_is_refused_by_run(repository):
+def test_run_refuses_an_ensemble_of_unbound_models(repository):
     with (
         pytest.raises(PyTritonInvalidOperationError, match=r"cannot load model 'both' from .*increment"),
         double_served(model_repository=repository),
@@ -334,7 +334,7 @@ def both_served(repository):
         yield triton
 
 
-def test_many_settings_together_are_served_and_are_flags_of_the_server(tmp_path):
+def test_many_settings_together_become_flags_of_a_working_server(tmp_path):
     settings = {
         "id": "all",
         "log_verbose": 1,
@@ -369,6 +369,6 @@ def test_many_settings_together_are_served_and_are_flags_of_the_server(tmp_path)
 
 
 @pytest.mark.parametrize("field", [field.name for field in dataclasses.fields(TritonConfig)])
-def test_no_setting_is_forgotten(field):
+def test_every_setting_is_tested(field):
     importlib.import_module("test_endpoint_settings")  # whose tests are not collected where this one runs by itself
     assert (field in COVERED) != (field in ELSEWHERE), "a test of it says so by @covers"

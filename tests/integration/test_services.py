@@ -69,7 +69,7 @@ def unload(triton, model):
     request_json(triton, "POST", f"/v2/repository/models/{model}/unload", {}, token_of(triton))
 
 
-def test_lines_go_into_the_servers_log(triton, name, log_file):
+def test_lines_are_written_to_the_servers_log(triton, name, log_file):
     def log(services):
         services.log(LogLevel.INFO, f"{name}: all is well", "model.py", 12)
         services.log(LogLevel.WARNING, f"{name}: now it ïs not", "model.py", 13)
@@ -134,7 +134,7 @@ def test_a_histogram_has_buckets(triton, name):
     ],
     ids=["shrink", "set", "observe", "value", "unknown", "unknown family"],
 )
-def test_what_a_metric_cannot_do_is_an_error(triton, name, kind, act, message):
+def test_unsupported_operations_of_a_metric_are_errors(triton, name, kind, act, message):
     def wrong(services):
         family = services.metric_family(name, "Of a test.", kind)
         act(services, services.metric(family, {}, [1.0] if kind is MetricKind.HISTOGRAM else None))
@@ -152,7 +152,7 @@ def test_a_family_has_one_kind(triton, name):
         called(triton, name, twice)
 
 
-def test_models_share_metrics_that_outlive_neither_alone(triton, name):
+def test_shared_metrics_disappear_with_the_last_of_their_models(triton, name):
     def count(services):
         metric = services.metric(services.metric_family(name, "Of a test.", MetricKind.COUNTER), {"color": "red"})
         services.increment(metric, 1)
@@ -167,7 +167,7 @@ def test_models_share_metrics_that_outlive_neither_alone(triton, name):
     wait_until(lambda: samples(triton, name + "{") == [])
 
 
-def test_a_metric_that_is_let_go_of_disappears(triton, name):
+def test_a_released_metric_disappears(triton, name):
     def make(services):
         family = services.metric_family(name, "Of a test.", MetricKind.GAUGE)
         metric = services.metric(family, {})
@@ -199,7 +199,7 @@ def test_eight_threads_count_at_once(triton, name):
     assert called(triton, name, count) == 800
 
 
-def test_a_model_is_unloaded_and_loaded_again(triton, name):
+def test_a_model_is_unloaded_and_reloaded(triton, name):
     bind_floats(triton, f"{name}_other", lambda requests: requests)
     other = f"{name}_other"
 
@@ -214,7 +214,7 @@ def test_a_model_is_unloaded_and_loaded_again(triton, name):
     assert send_floats(triton, other, [3]) == [3]
 
 
-def test_a_model_that_nobody_knows_is_not_ready_and_cannot_be_loaded(triton, name):
+def test_an_unknown_model_is_not_ready_and_cannot_be_loaded(triton, name):
     assert called(triton, name, lambda services: services.is_model_ready("nobody")) is False
     with pytest.raises(PyTritonInferenceError, match="nobody"):
         called(triton, f"{name}_again", lambda services: services.load_model("nobody"))
@@ -264,7 +264,7 @@ def test_sequences_go_to_models_that_batch_them(triton, name):
     ]
 
 
-def test_a_fork_cannot_ask(triton, name):
+def test_a_fork_cannot_use_services(triton, name):
     def send_in_fork(services):
         services.is_model_ready("same")
         read, write = os.pipe()
@@ -282,7 +282,7 @@ def test_a_fork_cannot_ask(triton, name):
     assert "is a fork of the one that serves the model" in called(triton, name, send_in_fork)
 
 
-def test_outside_of_calls_nobody_knows_whom_to_ask(triton, name):
+def test_services_are_unavailable_outside_of_calls(triton, name):
     bind_floats(triton, name, lambda requests: requests)  # the second model
     with pytest.raises(PyTritonInvalidOperationError, match="only from within a call"):
         current_client()

@@ -1,4 +1,4 @@
-"""Hours of mixed load: every response is right, memory and descriptors stay as they are.
+"""Hours of mixed load: every response is correct, memory and descriptors do not grow.
 
 By hand for an hour: ``SOAK_S=3600 pytest -m slow -s tests/integration/test_soak.py``.
 """
@@ -25,13 +25,13 @@ GROWTH_FILES = 30
 
 
 def sample(process):
-    """Memory of its own in MiB, and open files."""
+    """Private memory in MiB, and open files."""
     return process.memory_full_info().uss >> 20, process.num_fds()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(DURATION_S + 300)
-def test_memory_and_descriptors_stay_as_they_are_under_mixed_load(tmp_path):
+def test_memory_and_descriptors_do_not_grow_under_mixed_load(tmp_path):
     write_model(tmp_path, "repository")
     ours, theirs = psutil.Process(), []
     own = []

@@ -1,4 +1,4 @@
-"""The sockets of a workspace, when another program of the same user sends whatever comes to its mind to them."""
+"""The sockets of a workspace, to which another program of the same user sends random bytes."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Intruder:
                 peer.recv(100)
 
     def take_part(self):
-        """Connects as a model instance with a ticket of its own, and sends batches that are none; uses it again."""
+        """Connects as a model instance with a new ticket, and sends malformed batches; reuses the ticket."""
         reply = self._request([b"pytriton", str(PROTOCOL_VERSION).encode(), self._registration()])
         if not reply or reply[0] != b"admitted":
             return
@@ -198,7 +198,7 @@ class Intruder:
 
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("seconds", [8, pytest.param(600, marks=pytest.mark.slow)])
-def test_whatever_is_sent_to_the_sockets_the_models_go_on_and_nothing_leaks(seconds, caplog):
+def test_random_bytes_on_the_sockets_neither_stop_models_nor_leak(seconds, caplog):
     caplog.set_level(logging.CRITICAL, "pytriton")  # what pytest keeps of the log would keep memory, too
     with running_triton() as triton:
         bind_models(triton)
@@ -231,7 +231,7 @@ def test_whatever_is_sent_to_the_sockets_the_models_go_on_and_nothing_leaks(seco
         assert send_floats(triton, "late", [3]) == [6]
 
 
-def test_a_ticket_is_good_for_one_connection():
+def test_a_ticket_is_valid_for_one_connection():
     with running_triton() as triton:
         bind_models(triton)
         triton.run()

@@ -35,7 +35,7 @@ def seconds(statistics, part):
     return statistics[part]["ns"] / 1e9
 
 
-def test_the_time_in_the_callable_is_compute_infer(triton, name):
+def test_the_time_in_the_callable_counts_as_compute_infer(triton, name):
     bind_floats(triton, name, busy, config=NO_BATCHING)
 
     start = time.monotonic()
@@ -64,7 +64,7 @@ def send_floats_of_one(triton, name):
     return response["outputs"][0]["data"]
 
 
-def test_the_parts_add_up_to_the_whole(triton, http_client, name):
+def test_the_parts_add_up_to_the_total(triton, http_client, name):
     bind_floats(triton, name, batch(lambda x: [x * 2]), config=ModelConfig(max_batch_size=1))
 
     for _ in range(20):
@@ -77,7 +77,7 @@ def test_the_parts_add_up_to_the_whole(triton, http_client, name):
     assert all(statistics[part]["ns"] > 0 for part in ("compute_input", "compute_infer", "compute_output"))
 
 
-def test_the_time_behind_another_request_is_queue(triton, name):
+def test_the_time_behind_another_request_counts_as_queue(triton, name):
     entered, gate = held_model(triton, name, config=NO_BATCHING)
 
     def send(number):
@@ -121,7 +121,7 @@ def test_batches_count_as_executions_and_samples_as_inferences(triton, grpc_clie
         assert min(each[part]["ns"] for part in ("compute_input", "compute_infer", "compute_output")) > 0
 
 
-def test_failures_are_counted_apart(triton, name):
+def test_failures_are_counted_separately(triton, name):
     def infer(requests):
         if requests[0]["x"][0, 0] < 0:
             raise ValueError("negative")
@@ -138,7 +138,7 @@ def test_failures_are_counted_apart(triton, name):
     assert statistics["fail"]["ns"] > 0
 
 
-def test_when_the_last_inference_was(triton, name):
+def test_the_time_of_the_last_inference(triton, name):
     bind_floats(triton, name, lambda requests: requests)
     before_ms = time.time_ns() // 1_000_000
 
@@ -147,7 +147,7 @@ def test_when_the_last_inference_was(triton, name):
     assert before_ms - 1 <= statistics_of(triton, name)["last_inference"] <= time.time_ns() // 1_000_000 + 1
 
 
-def test_the_metrics_endpoint_tells_the_same(triton, name):
+def test_the_metrics_endpoint_reports_the_same(triton, name):
     def infer(requests):
         if requests[0]["x"][0, 0] < 0:
             raise ValueError("negative")

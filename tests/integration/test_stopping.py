@@ -91,7 +91,7 @@ def test_without_the_guard_readiness_is_tritons_own(monkeypatch):
         assert send_floats(triton, "double", [1]) == [2]
 
 
-def test_readiness_is_off_at_once_and_for_good_when_it_stops():
+def test_readiness_ends_at_once_and_for_good_when_it_stops():
     with running_triton(exit_timeout_secs=20) as triton:
         entered, gate = held_model(triton, "hold")
         bind_floats(triton, "double", double)
@@ -213,7 +213,7 @@ def test_requests_are_served_while_it_drains():
         assert stopping.ended - start >= drain_s
 
 
-def test_what_takes_longer_than_the_exit_timeout_is_logged_and_raised(caplog):
+def test_requests_that_exceed_the_exit_timeout_are_logged_and_raised(caplog):
     caplog.set_level(logging.ERROR, "pytriton")
     triton = running_triton(exit_timeout_secs=1)
     entered, gate = held_model(triton, "hold")
@@ -233,7 +233,7 @@ def test_what_takes_longer_than_the_exit_timeout_is_logged_and_raised(caplog):
     assert not servers()
 
 
-def test_sigterm_with_lost_requests_has_an_exit_status_other_than_zero(tmp_path):
+def test_sigterm_with_lost_requests_has_a_nonzero_exit_status(tmp_path):
     code = (
         SERVE
         + """
@@ -266,7 +266,7 @@ with triton:
         request.finish()
 
 
-def test_a_stop_that_is_interrupted_ends_the_server_all_the_same():
+def test_an_interrupted_stop_still_stops_the_server():
     triton = running_triton()
     entered, gate = held_model(triton, "hold")
     triton.run()
@@ -293,7 +293,7 @@ def test_a_stop_that_is_interrupted_ends_the_server_all_the_same():
         assert send_floats(triton, "hold", [2]) == [2]
 
 
-def test_a_bind_during_which_a_signals_handler_stops_the_server_raises(monkeypatch):
+def test_bind_raises_if_a_signal_handler_stops_the_server(monkeypatch):
     def wait_until_loaded(model):  # a process takes that time to load
         signal.raise_signal(signal.SIGUSR1)
 
@@ -333,7 +333,7 @@ def test_stop_from_a_callable_returns_at_once_and_stops_the_server():
 
 @pytest.fixture(scope="module")
 def napping(tmp_path_factory):
-    """The folder of an extension that is inside native code for as long as it is told."""
+    """The folder of an extension that stays inside native code for a given time."""
     folder = tmp_path_factory.mktemp("napping")
     source = pathlib.Path(__file__).with_name("extensions") / "napping.cc"
     include = sysconfig.get_path("include")

@@ -98,7 +98,7 @@ def test_events_are_sent_as_they_are_made(triton, name, kind):
         assert events.event() is None
 
 
-def test_a_client_that_wants_no_empty_end_gets_responses_only(triton, name, counter):
+def test_a_client_that_requests_no_empty_end_gets_responses_only(triton, name, counter):
     bind_stream(triton, name, counter)
     with stream_to(triton) as stream:
         stream.send(name, 2, enable_empty_final_response=False)
@@ -131,14 +131,14 @@ async def last_without_data_async(requests):
 
 
 @pytest.mark.parametrize("infer_func", [last_with_data, last_with_data_async])
-def test_a_response_that_says_so_is_the_last(triton, name, infer_func):
+def test_a_response_marked_as_final_is_the_last(triton, name, infer_func):
     bind_stream(triton, name, infer_func)
 
     assert streamed(triton, name, 1) == ([1, 2], [False, True])
 
 
 @pytest.mark.parametrize("infer_func", [last_without_data, last_without_data_async])
-def test_an_end_without_data_ends_a_request_and_the_rest_is_not_sent(triton, name, infer_func):
+def test_an_end_without_data_ends_a_request_and_the_rest_is_dropped(triton, name, infer_func):
     bind_stream(triton, name, infer_func)
 
     with stream_to(triton) as stream:
@@ -173,7 +173,7 @@ def test_responses_may_differ_in_shape(triton, name):
     np.testing.assert_array_equal(replies[2].outputs["y"][0], np.arange(100_000, dtype=np.float32))
 
 
-def test_an_array_that_is_used_again_for_the_next_step_has_been_sent(triton, name):
+def test_an_array_may_be_reused_for_the_next_step(triton, name):
     def reuse(requests):
         array = np.zeros((1, 1), np.float32)
         for value in range(200):
@@ -189,7 +189,7 @@ def test_an_array_that_is_used_again_for_the_next_step_has_been_sent(triton, nam
         assert streamed(triton, name, 1)[0] == [*range(200), None]
 
 
-def test_only_the_outputs_that_the_client_wants_are_sent(triton, name):
+def test_only_requested_outputs_are_sent(triton, name):
     def both(requests):
         yield [{"y": requests[0]["x"], "z": requests[0]["x"]}]
 
@@ -233,7 +233,7 @@ def test_one_grpc_stream_carries_many_requests_at_a_time(triton, name, counter):
     assert replies == {f"{number:02}": [*range(number), None] for number in range(20)}
 
 
-def test_a_single_response_of_a_decoupled_model_goes_to_generate(triton, name, counter):
+def test_generate_returns_a_single_response_of_a_decoupled_model(triton, name, counter):
     bind_stream(triton, name, counter)
 
     with events_of(triton, name, {"x": 1}, "generate") as events:
@@ -263,7 +263,7 @@ async def talk_async(requests):
 
 @pytest.mark.parametrize("infer_func", [talk, talk_async])
 @pytest.mark.parametrize("text", ["hello", "Grüße, 世界 \U0001f44b", 'a "quote"\nand a line', ""])
-def test_strings_and_scalars_go_through_generate_stream(triton, name, infer_func, text):
+def test_generate_stream_passes_strings_and_scalars(triton, name, infer_func, text):
     triton.bind(name, infer_func, TEXT_IN, TEXT_OUT, config=STREAMING)
 
     with events_of(triton, name, {"text": text, "count": 2}) as events:
@@ -275,14 +275,14 @@ def test_strings_and_scalars_go_through_generate_stream(triton, name, infer_func
     assert received == [head | {"token": f"{text} {number}", "score": number / 2} for number in range(2)]
 
 
-def test_strings_and_scalars_go_through_generate(triton, name):
+def test_generate_passes_strings_and_scalars(triton, name):
     triton.bind(name, talk_async, TEXT_IN, TEXT_OUT, config=STREAMING)
 
     with events_of(triton, name, {"text": "hello", "count": 1}, "generate") as events:
         assert events.json()["token"] == "hello 0"
 
 
-def test_parameters_come_along_through_generate_stream(triton, name):
+def test_generate_stream_passes_parameters(triton, name):
     async def report(requests):
         temperature = requests[0].parameters["temperature"]
         for word in requests[0]["text"].item().split():
@@ -304,7 +304,7 @@ def test_statistics_count_a_stream_as_one_inference(triton, name, counter):
     assert statistics["inference_stats"]["success"]["count"] == 2
 
 
-def test_a_worker_that_waits_for_its_client_holds_up_no_other(triton, name, counter):
+def test_a_worker_that_waits_for_its_client_delays_no_other(triton, name, counter):
     """A client that does not read what it is sent."""
     bind_stream(triton, name, counter, one_by_one(decoupled=True))
     with stream_to(triton) as stream, events_of(triton, name, {"x": 20_000}):

@@ -24,7 +24,7 @@ async def fail_in_mid_stream_async(requests):
 
 
 @pytest.mark.parametrize("infer_func", [fail_in_mid_stream, fail_in_mid_stream_async])
-def test_an_error_in_mid_stream_arrives_after_what_was_sent(triton, name, infer_func, caplog):
+def test_an_error_in_mid_stream_arrives_after_the_sent_responses(triton, name, infer_func, caplog):
     bind_stream(triton, name, infer_func)
     error = f"model '{name}': ZeroDivisionError: the sky fell"
 
@@ -53,7 +53,7 @@ def fail_without_yield(requests):
 
 
 @pytest.mark.parametrize("infer_func", [fail_at_once, fail_at_once_async, fail_without_yield])
-def test_an_error_before_the_first_response_is_the_only_answer(triton, name, infer_func):
+def test_an_error_before_the_first_response_is_the_only_response(triton, name, infer_func):
     bind_stream(triton, name, infer_func)
     error = f"model '{name}': ZeroDivisionError: the sky fell"
 
@@ -78,7 +78,7 @@ WRONG_STEPS = {
 
 @pytest.mark.parametrize("kind", WRONG_STEPS)
 @pytest.mark.parametrize("is_async", [False, True])
-def test_a_step_that_is_no_answer_ends_the_stream_with_a_sentence(triton, name, kind, is_async):
+def test_an_invalid_step_ends_the_stream_with_an_explanation(triton, name, kind, is_async):
     make, expected = WRONG_STEPS[kind]
     closed = []
 

@@ -82,7 +82,7 @@ THAT_YIELD = {
 
 
 @pytest.mark.parametrize("kind", THAT_YIELD)
-def test_whatever_yields_is_streamed(triton, name, kind):
+def test_generators_of_every_kind_are_streamed(triton, name, kind):
     bind_stream(triton, name, THAT_YIELD[kind])
 
     with stream_to(triton) as stream:
@@ -101,22 +101,22 @@ async def return_none(requests):
 
 RETURNS = {
     "a function": (lambda requests: responses(requests, 1), [1]),
-    "a function that answers with nothing": (lambda requests: [None for _ in requests], [None]),
+    "a function that returns None": (lambda requests: [None for _ in requests], [None]),
     "a function that ends": (lambda requests: [Response({}, final=True) for _ in requests], [None]),
     "a coroutine": (return_one, [1]),
-    "a coroutine that answers with nothing": (return_none, [None]),
+    "a coroutine that returns None": (return_none, [None]),
 }
 
 
 @pytest.mark.parametrize("kind", RETURNS)
-def test_what_returns_gives_one_response_or_none_on_a_decoupled_model(triton, name, kind):
+def test_functions_of_a_decoupled_model_give_one_response_or_none(triton, name, kind):
     infer_func, expected = RETURNS[kind]
     bind_stream(triton, name, infer_func)
 
     assert streamed(triton, name, 1) == (expected, [True])
 
 
-def test_a_plain_function_on_a_decoupled_model_takes_one_batch_at_a_time(triton, name):
+def test_a_plain_function_of_a_decoupled_model_serves_one_batch_at_a_time(triton, name):
     running = []
 
     def infer(requests):
@@ -134,7 +134,7 @@ def test_a_plain_function_on_a_decoupled_model_takes_one_batch_at_a_time(triton,
 
 
 @pytest.mark.parametrize("kind", ["a method", "an async method", "an object", "an async object", "a partial"])
-def test_what_yields_is_refused_on_a_model_that_is_not_decoupled(triton, name, kind):
+def test_generators_are_refused_on_a_model_that_is_not_decoupled(triton, name, kind):
     which = "an async generator function" if "async" in kind else "a generator function"
     with pytest.raises(PyTritonModelConfigError) as caught:
         bind_floats(triton, name, THAT_YIELD[kind])
@@ -145,7 +145,7 @@ def test_what_yields_is_refused_on_a_model_that_is_not_decoupled(triton, name, k
     )
 
 
-def test_a_function_that_returns_a_generator_on_a_model_that_is_not_decoupled_is_told(triton, name):
+def test_returning_a_generator_is_an_error_unless_the_model_is_decoupled(triton, name):
     bind_floats(triton, name, lambda requests: count(requests))
 
     status, response = infer_json(triton, name, [json_floats([1])])

@@ -1,4 +1,4 @@
-"""Streams while models and servers come and go."""
+"""Streams while models are unloaded and servers stop."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_stop_ends_coroutines_with_an_error_that_says_why(protocol):
     assert not servers()
 
 
-def test_stop_lets_streams_end_by_themselves_and_takes_no_more():
+def test_stop_lets_streams_finish_and_accepts_no_more():
     gate = threading.Event()
 
     async def infer(requests):
@@ -305,7 +305,7 @@ with Triton(config=TritonConfig(exit_timeout_secs=4)) as triton:
 
 @pytest.mark.parametrize("kind", ["waits", "generator"])
 @pytest.mark.parametrize("end", ["serve", "return"])
-def test_a_script_that_ends_while_streams_run_tells_their_clients(tmp_path, kind, end):
+def test_a_script_that_exits_during_streams_ends_them_with_an_error(tmp_path, kind, end):
     with Script(tmp_path, SERVE, kind, end) as script:
         ports = Ports(*script.line().split())
         (server,) = servers(script.pid)
@@ -319,7 +319,7 @@ def test_a_script_that_ends_while_streams_run_tells_their_clients(tmp_path, kind
             if end == "serve":
                 script.signal(signal.SIGTERM)
             else:
-                script.go_on()
+                script.resume()
             assert stream.replies()[-1].error == f"model 'm': {ENDED}"
             assert script.line() == "closed"
             assert script.wait() == 0
@@ -328,7 +328,7 @@ def test_a_script_that_ends_while_streams_run_tells_their_clients(tmp_path, kind
 
 
 @pytest.mark.parametrize("kind", STREAMS)
-def test_nothing_is_left_of_streams_when_the_server_is_killed(kind):
+def test_a_killed_server_leaves_nothing_of_its_streams(kind):
     running = Running()
     triton = running_triton()
     bind_stream(triton, "m", getattr(running, kind), one_by_one(decoupled=True))

@@ -28,7 +28,7 @@ RESPONSE_COUNT = 50
 
 
 def run_a_thousand(triton, gates, run):
-    """Runs so many streams at the same time; returns what each of them was answered with."""
+    """Runs so many streams at the same time; returns the responses of each."""
     connections = [Stream(triton) for _ in range(4)]
     received = collections.defaultdict(list)
     try:
@@ -91,7 +91,7 @@ class Restless(Running):
     """Callables that stream as the restless clients want it: so many steps of so many floats."""
 
     async def waits(self, requests):
-        """Ends only when its client goes."""
+        """Ends only when its client disconnects."""
         async for step in self.yields(requests):
             yield step
         with self._one():
@@ -205,11 +205,11 @@ def check_restless_clients(seconds, rng):
 
 
 @pytest.mark.slow
-def test_clients_that_leave_at_random_leave_nothing_behind():
+def test_clients_that_disconnect_at_random_leave_nothing_behind():
     check_restless_clients(10, random.Random(1))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_two_minutes_of_clients_that_leave_at_random_leave_nothing_behind():
+def test_two_minutes_of_random_disconnections_leave_nothing_behind():
     check_restless_clients(120, random.Random(2))

@@ -1,4 +1,4 @@
-"""Streams and coroutines whose model is bound again."""
+"""Streams and coroutines whose model is rebound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from streaming import Gates, bind_stream, number_of, one_by_one, responses, row,
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-def test_a_stream_goes_on_to_its_end_when_its_model_is_bound_again(triton, name, is_async):
+def test_a_stream_is_completed_when_its_model_is_rebound(triton, name, is_async):
     gate = threading.Event()
 
     def counts_from(start):
@@ -42,7 +42,7 @@ def test_a_stream_goes_on_to_its_end_when_its_model_is_bound_again(triton, name,
         assert [reply.y for reply in new.replies()] == [11, None]
 
 
-def test_a_coroutine_in_flight_returns_when_its_model_is_bound_again(triton, name, grpc_client):
+def test_a_coroutine_in_flight_returns_when_its_model_is_rebound(triton, name, grpc_client):
     gates = Gates()
 
     async def old(requests):
@@ -62,7 +62,7 @@ def test_a_coroutine_in_flight_returns_when_its_model_is_bound_again(triton, nam
     assert request.finish().result == 1
 
 
-def test_a_stream_of_one_kind_may_take_the_place_of_another(triton, name):
+def test_a_stream_of_one_kind_may_replace_another(triton, name):
     async def stream(requests):
         yield responses(requests, 1)
         yield responses(requests, 2)
@@ -82,7 +82,7 @@ def test_a_stream_of_one_kind_may_take_the_place_of_another(triton, name):
     assert streamed(triton, name, 1) == ([1, 2, None], [False, False, True])
 
 
-def test_binding_again_and_again_leaves_no_thread(name):
+def test_repeated_rebinding_leaves_no_thread(name):
     async def stream(requests):
         yield responses(requests, 1)
 

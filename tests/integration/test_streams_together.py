@@ -27,7 +27,7 @@ from pytriton.proxy.types import Response
 
 
 class Countdown:
-    """Streams a batch: each request gets as many responses as it asks for, and ends when its own are done.
+    """Streams a batch: each request gets as many responses as it asks for, and ends after its own.
 
     Attributes:
         sizes: Requests of each batch.
@@ -116,7 +116,7 @@ def test_an_error_in_mid_stream_reaches_those_of_its_batch_that_have_not_ended(t
     assert sizes == [2]
 
 
-def test_a_step_may_have_nothing_for_anybody(triton, name):
+def test_a_step_may_have_no_responses(triton, name):
     async def rarely(requests):
         yield [None]
         yield responses(requests, 1)

@@ -28,7 +28,7 @@ def time_slices_of(pid):
     return slices
 
 
-def test_the_thread_of_the_model_in_the_server_and_that_of_the_callable_take_short_time_slices(triton, name):
+def test_threads_of_model_and_callable_have_short_time_slices(triton, name):
     threads = []
 
     @batch

@@ -29,7 +29,7 @@ def test_module_returns_what_pytorch_returns(triton, name, client, network):
         assert response["OUTPUT_1"] == pytest.approx(network(torch.from_numpy(rows)).numpy())
 
 
-def test_module_answers_requests_that_are_sent_together(triton, name, grpc_client):
+def test_module_serves_concurrent_requests(triton, name, grpc_client):
     inputs, outputs = [Tensor((2,), np.int64, "x")], [Tensor((2,), np.int64, "y")]
     triton.bind(name, torch_model(torch.nn.Identity(), inputs, outputs))
 

@@ -169,7 +169,7 @@ def test_a_trace_goes_from_the_client_through_triton_to_the_call(triton, receive
 
 
 @every_kind
-def test_clients_begin_a_span_and_pass_it_on(triton, receiver, kind, protocol):
+def test_clients_start_a_span_and_pass_it_on(triton, receiver, kind, protocol):
     name = "one" if kind in STREAM_KINDS else "double"
     # Triton 2.51 overlooks one in fifty contexts that come over gRPC.
     with open_client(kind, url_of(triton, protocol), name) as client:
@@ -191,7 +191,7 @@ def test_clients_begin_a_span_and_pass_it_on(triton, receiver, kind, protocol):
 
 
 @pytest.mark.parametrize("kind", ["blocking", "asyncio", "decoupled"])
-def test_a_span_has_the_address_of_the_server_that_was_asked(triton, receiver, kind):
+def test_a_span_has_the_address_of_the_requested_server(triton, receiver, kind):
     name, url = "one" if kind in STREAM_KINDS else "double", url_of(triton, "grpc")
     found = len(receiver.spans())
     for urls in (["grpc://127.0.0.1:1", url], lambda: [url, "grpc://127.0.0.1:1"]):
@@ -206,7 +206,7 @@ def test_a_span_has_the_address_of_the_server_that_was_asked(triton, receiver, k
     assert receiver.wait_until(ports) == {triton.config.grpc_port}
 
 
-def test_a_client_that_is_given_a_context_passes_on_that(triton, receiver):
+def test_a_client_passes_on_a_given_context(triton, receiver):
     trace_id, headers = new_context()
     with open_client("blocking", url_of(triton, "http"), "double") as client:
         client.infer_sample([1], headers=headers)
@@ -214,7 +214,7 @@ def test_a_client_that_is_given_a_context_passes_on_that(triton, receiver):
     assert root.parent == PARENT
 
 
-def test_a_clients_error_is_its_spans(triton, receiver):
+def test_an_error_of_a_client_is_recorded_in_its_span(triton, receiver):
     with open_client("blocking", url_of(triton, "http"), "fail") as client, pytest.raises(Exception, match="broken"):
         client.infer_sample([1])
     (span,) = receiver.wait_for("infer fail")
@@ -260,7 +260,7 @@ def test_the_call_of_a_batch_has_links_to_all_its_requests(triton, receiver):
     assert all(call.id in request.links for request in requests if request is not first)
 
 
-def test_a_call_of_another_model_goes_on_with_the_trace(triton, receiver):
+def test_a_call_of_another_model_continues_the_trace(triton, receiver):
     trace_id, headers = new_context()
     send(triton, "chain", headers)
     call, infer, request, inner, queue, compute = receiver.wait_for(
@@ -297,7 +297,7 @@ def test_a_streams_span_counts_its_responses(triton, receiver, name):
     assert request.events == ["first response"]
 
 
-def test_an_error_is_the_calls_and_the_requests(triton, receiver):
+def test_an_error_is_recorded_in_the_spans_of_call_and_request(triton, receiver):
     trace_id, headers = new_context()
     assert send(triton, "fail", headers) == 500
     for span in receiver.wait_for("request fail", "call fail", trace=trace_id):
@@ -306,7 +306,7 @@ def test_an_error_is_the_calls_and_the_requests(triton, receiver):
         assert "exception" in span.events
 
 
-def test_an_error_in_place_of_a_response_is_the_requests(triton, receiver):
+def test_an_error_in_place_of_a_response_is_recorded_in_the_requests_span(triton, receiver):
     trace_id, headers = new_context()
     assert send(triton, "refuse", headers) == 400
     request, call = receiver.wait_for("request refuse", "call refuse", trace=trace_id)
@@ -314,7 +314,7 @@ def test_an_error_in_place_of_a_response_is_the_requests(triton, receiver):
     assert call.failed is None
 
 
-def test_a_process_makes_spans_of_its_own(triton, receiver):
+def test_a_process_creates_its_own_spans(triton, receiver):
     trace_id, headers = new_context()
     send(triton, "in_process", headers)
     request, call, inner = receiver.wait_for("request in_process", "call in_process", "of the request", trace=trace_id)
@@ -323,7 +323,7 @@ def test_a_process_makes_spans_of_its_own(triton, receiver):
     assert call.service == "tests"
 
 
-def test_a_model_of_a_repository_makes_spans_and_passes_its_trace_on(triton, receiver):
+def test_a_model_of_a_repository_creates_spans_and_passes_its_trace_on(triton, receiver):
     trace_id, headers = new_context()
     assert send(triton, "repeat", headers) == 200
     model, request, call, infer, inner = receiver.wait_for(
@@ -333,7 +333,7 @@ def test_a_model_of_a_repository_makes_spans_and_passes_its_trace_on(triton, rec
     assert is_chain(model, infer, inner)  # as its code has it: trace=request.trace()
 
 
-def test_the_gateway_goes_on_with_a_trace(triton, receiver):
+def test_the_gateway_continues_a_trace(triton, receiver):
     trace_id, headers = new_context()
     with gateway_of(triton) as gateway:
         gateway.post("double", {"x": [1]}, **headers)
@@ -346,7 +346,7 @@ def test_the_gateway_goes_on_with_a_trace(triton, receiver):
     assert not [span for span in receiver.spans() if "health" in span.name]
 
 
-def test_the_gateway_begins_a_trace_if_clients_shall_not_decide(triton, receiver):
+def test_the_gateway_starts_a_trace_unless_clients_may_decide(triton, receiver):
     trace_id, headers = new_context()
     with gateway_of(triton, continue_traces=False) as gateway:
         gateway.post("double", {"x": [1]}, **headers)
@@ -356,7 +356,7 @@ def test_the_gateway_begins_a_trace_if_clients_shall_not_decide(triton, receiver
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["double", "coroutine"])
-def test_the_server_survives_that_every_request_is_traced(name):
+def test_the_server_survives_tracing_every_request(name):
     with Receiver() as receiver, running_triton(trace_config=receiver.trace_config()) as triton:
         bind_floats(triton, "double", double, config=ModelConfig(max_batch_size=64))
         bind_floats(triton, "coroutine", coroutine)
@@ -390,7 +390,7 @@ print([name for name in sys.modules if name.startswith("opentelemetry")])
 """
 
 
-def test_nothing_imports_opentelemetry_without_need(tmp_path):
+def test_opentelemetry_is_imported_only_if_needed(tmp_path):
     code = OFF.format(path=sys.path[:1] + [entry for entry in sys.path if "integration" in entry])
     run = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert run.stdout.splitlines()[-1:] == ["[]"], run.stderr

@@ -19,7 +19,7 @@ REQUESTS = 10
 
 @pytest.fixture(scope="module")
 def model(triton):
-    """A model that answers with one more than its input."""
+    """A model that returns its input plus one."""
     triton.bind("Next", batch(lambda x: {"y": x + 1}), FLOATS_IN, FLOATS_OUT)
     return "Next"
 
@@ -45,7 +45,7 @@ def send_request(connection, model, values, pieces=1):
 
 
 @needs_bundled_server
-def test_an_image_takes_few_calls_of_the_system_each_way(triton, model):
+def test_an_image_takes_few_system_calls_each_way(triton, model):
     image = np.zeros(IMAGE, np.float32)
     with connection_to(triton) as connection:
         send_request(connection, model, image)
@@ -59,14 +59,14 @@ def test_an_image_takes_few_calls_of_the_system_each_way(triton, model):
 
 
 @pytest.mark.parametrize("pieces", [1, 7, 1000])
-def test_tensors_about_as_large_as_a_transfer_come_back_whole(triton, model, pieces):
+def test_tensors_about_as_large_as_a_transfer_are_returned_intact(triton, model, pieces):
     with connection_to(triton) as connection:
         for transfers, more in itertools.product((1, 2, 4), (-200, -50, -1, 0, 1, 50)):
             values = np.arange(transfers * TRANSFER + more, dtype=np.float32)
             np.testing.assert_array_equal(send_request(connection, model, values, pieces), values + 1)
 
 
-def test_large_and_small_tensors_side_by_side_come_back_whole(triton, model):
+def test_large_and_small_tensors_side_by_side_are_returned_intact(triton, model):
     def send_all(number):
         length = (1, 5 * TRANSFER)[number % 2]
         with connection_to(triton) as connection:

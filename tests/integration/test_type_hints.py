@@ -38,7 +38,7 @@ class Statistics:
 def bind_all(triton):
     @triton.model(max_batch_size=16)
     def add(a: Rows, b: Rows | None = None) -> Rows:
-        """Adds what is there."""
+        """Adds the given inputs."""
         return a if b is None else a + b
 
     @triton.model
@@ -93,17 +93,17 @@ def triton(request):
         yield triton
 
 
-def asked(triton, model, *inputs, **named):
+def called(triton, model, *inputs, **named):
     return triton.client(model).infer_sample(*inputs, **named)
 
 
 def test_batches(triton):
     one = np.ones(3, np.float32)
-    assert asked(triton, "add", one, one)["output"].tolist() == [2, 2, 2]
-    assert asked(triton, "add", one)["output"].tolist() == [1, 1, 1]
+    assert called(triton, "add", one, one)["output"].tolist() == [2, 2, 2]
+    assert called(triton, "add", one)["output"].tolist() == [1, 1, 1]
     assert triton.client("add").model_config.max_batch_size == 16
     assert triton.client("double").model_config.max_batch_size == 5
-    assert asked(triton, "double", one)["y"].tolist() == [2, 2, 2]
+    assert called(triton, "double", one)["y"].tolist() == [2, 2, 2]
 
 
 def test_values_of_python_over_http(triton):
@@ -114,11 +114,11 @@ def test_values_of_python_over_http(triton):
 
 
 def test_fields_of_a_dataclass_and_the_context(triton):
-    response = asked(triton, "Describe", numbers=[3.0, 1.0], note="a note")
+    response = called(triton, "Describe", numbers=[3.0, 1.0], note="a note")
     assert response["mean"].item() == 2
     assert response["sorted"].tolist() == [1, 3]
     assert response["notes"].tolist() == [b"a note"]
-    assert asked(triton, "Describe", [1.0])["notes"].tolist() == [b"Describe"]
+    assert called(triton, "Describe", [1.0])["notes"].tolist() == [b"Describe"]
 
 
 def test_streams_over_grpc(triton):
@@ -132,21 +132,21 @@ def test_streams_over_grpc(triton):
 
 def test_scalars(triton):
     two, three = np.array([2], np.float32), np.array([3], np.int32)
-    assert asked(triton, "power", two, three)["output"].item() == 8
+    assert called(triton, "power", two, three)["output"].item() == 8
     rows = np.array([[1], [2]], np.float32)
     assert triton.client("negate").infer_batch(rows)["output"].tolist() == [[-1], [-2]]
 
 
 def test_processes(triton):
-    assert asked(triton, "Scale", np.ones(2, np.float32))["output"].tolist() == [3, 3]
+    assert called(triton, "Scale", np.ones(2, np.float32))["output"].tolist() == [3, 3]
 
 
-def test_text_that_is_none_is_refused(triton):
+def test_invalid_text_is_refused(triton):
     with pytest.raises(PyTritonClientInvalidRequestError, match="input 'text' is not UTF-8 text"):
-        asked(triton, "classify", np.array([b"\xff"], object))
+        called(triton, "classify", np.array([b"\xff"], object))
 
 
-def test_a_function_that_is_not_understood_binds_nothing(triton):
+def test_unsupported_type_hints_bind_nothing(triton):
     def unclear(x, y: str) -> str: ...
 
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""The models that a `Triton` says it has, and how they leave it."""
+"""The models that a `Triton` describes, and their removal."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_descriptions_cannot_change_what_is_bound():
     assert triton.models[0].config.max_batch_size == 4
 
 
-def test_what_it_prints_names_state_version_addresses_and_models():
+def test_its_representation_names_state_version_addresses_and_models():
     triton = running_triton()
     bind_floats(triton, "double", double)
     model = "  double v1: x FP32 (-1,) -> y FP32 (-1,)"
@@ -78,7 +78,7 @@ def test_what_it_prints_names_state_version_addresses_and_models():
     assert repr(triton).splitlines() == ["Triton: not started", model]
 
 
-def test_a_model_that_is_unbound_is_gone_and_others_stay(triton, name):
+def test_an_unbound_model_is_unloaded_and_others_stay(triton, name):
     bind_floats(triton, name, double)
     bind_floats(triton, f"{name}_other", triple)
     done = threading.Event()
@@ -96,7 +96,7 @@ def test_a_model_that_is_unbound_is_gone_and_others_stay(triton, name):
     assert all(response == [3 * number] for number, response in load.responses)
 
 
-def test_a_name_can_be_bound_again_to_something_else(triton, name):
+def test_a_name_can_be_rebound_to_another_callable(triton, name):
     bind_floats(triton, name, double)
     triton.unbind(name)
     bind_floats(triton, name, triple, config=ModelConfig(max_batch_size=9))
@@ -104,7 +104,7 @@ def test_a_name_can_be_bound_again_to_something_else(triton, name):
     assert send_floats(triton, name, [1]) == [3]
 
 
-def test_one_version_leaves_and_the_others_serve(triton, name):
+def test_one_version_is_unbound_and_the_others_serve(triton, name):
     for version, infer_func in ((1, double), (2, triple)):
         bind_floats(triton, name, infer_func, model_version=version)
     assert send_floats(triton, name, [1]) == [3]
@@ -118,7 +118,7 @@ def test_one_version_leaves_and_the_others_serve(triton, name):
 
 
 @pytest.mark.parametrize("version", [None, 5])
-def test_what_is_not_bound_is_told_with_what_is(version):
+def test_unbinding_an_unknown_model_names_the_bound_ones(version):
     triton = running_triton()
     with pytest.raises(PyTritonBadParameterError, match="the bound models are none"):
         triton.unbind("double", version)
@@ -128,7 +128,7 @@ def test_what_is_not_bound_is_told_with_what_is(version):
         triton.unbind("single", version)
 
 
-def test_before_the_start_it_is_simply_forgotten():
+def test_a_model_unbound_before_the_start_is_not_loaded():
     triton = running_triton()
     bind_floats(triton, "double", double)
     bind_floats(triton, "triple", triple)
@@ -139,7 +139,7 @@ def test_before_the_start_it_is_simply_forgotten():
         assert ("double", "1") not in index_of(triton)
 
 
-def test_requests_in_flight_are_served_first(triton, name):
+def test_unbind_waits_for_requests_in_flight(triton, name):
     entered, gate = held_model(triton, name)
     request = Background(lambda: send_floats(triton, name, [5]))
     assert entered.wait(30)
@@ -179,7 +179,7 @@ def test_the_process_of_an_instance_ends_with_its_model(triton, name):
     wait_until(lambda: not psutil.pid_exists(pid))
 
 
-def test_what_is_unbound_does_not_come_back_when_the_server_restarts():
+def test_an_unbound_model_stays_unloaded_after_a_restart():
     with running_triton() as triton:
         bind_floats(triton, "double", double)
         bind_floats(triton, "triple", triple)

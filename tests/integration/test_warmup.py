@@ -108,7 +108,7 @@ def test_random_data_is_random(triton, name, seen):
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_numbers_come_from_a_file(triton, name, seen, tmp_path, batching):
+def test_numbers_are_read_from_a_file(triton, name, seen, tmp_path, batching):
     values = np.array([[1.5, -2.5, 3.5], [0, np.inf, 1e-40]], np.float32)
     file = tmp_path / "values"
     values.tofile(file)
@@ -133,7 +133,7 @@ def save_rows(folder, rows):
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_bytes_come_from_a_file(triton, name, seen, tmp_path, batching):
+def test_bytes_are_read_from_a_file(triton, name, seen, tmp_path, batching):
     data = write_texts(tmp_path / "texts", TEXTS)
 
     bind_any(triton, name, seen, bytes, warm(once(data), batching=batching), shape=(-1,))
@@ -142,7 +142,7 @@ def test_bytes_come_from_a_file(triton, name, seen, tmp_path, batching):
     assert array.tolist() == ([TEXTS] if batching else TEXTS)
 
 
-def test_a_file_is_read_again_when_the_model_is_bound_again(triton, name, seen, tmp_path):
+def test_a_file_is_reread_when_the_model_is_rebound(triton, name, seen, tmp_path):
     for texts in (["a", "b"], ["c", "d"]):
         data = write_texts(tmp_path / "texts", [text.encode() for text in texts])
         bind_any(triton, name, seen, bytes, warm(once(data)))
@@ -150,7 +150,7 @@ def test_a_file_is_read_again_when_the_model_is_bound_again(triton, name, seen, 
     assert [array.tolist() for array in seen.arrays()] == [[[b"a", b"b"]], [[b"c", b"d"]]]
 
 
-def test_samples_come_in_order_each_as_often_as_it_says(triton, name, seen, tmp_path):
+def test_samples_are_sent_in_order_as_often_as_configured(triton, name, seen, tmp_path):
     (tmp_path / "fives").write_bytes(np.full(5, 5, np.float32).tobytes())
     samples = [
         once(name="zeros", batch_size=2, count=2),
@@ -164,7 +164,7 @@ def test_samples_come_in_order_each_as_often_as_it_says(triton, name, seen, tmp_
     assert all((request["x"] == 5).all() for request in seen.calls[2])
 
 
-def test_each_input_has_data_of_its_own_and_optional_ones_may_be_left_out(triton, name, seen, tmp_path):
+def test_each_input_has_its_own_data_and_optional_ones_may_be_left_out(triton, name, seen, tmp_path):
     inputs = [
         Tensor(name="x", shape=(-1,), dtype=np.float32),
         Tensor(name="text", shape=(-1,), dtype=bytes),
@@ -235,7 +235,7 @@ def test_warm_ups_count_in_the_statistics(triton, name, seen):
     assert (statistics["inference_count"], statistics["execution_count"]) == (4, 4)
 
 
-def test_bind_waits_for_a_warm_up_and_the_earlier_callable_serves_meanwhile(triton, name):
+def test_the_earlier_callable_serves_while_bind_waits_for_the_warm_up(triton, name):
     entered, gate = threading.Event(), threading.Event()
 
     def slow(requests):
@@ -255,7 +255,7 @@ def test_bind_waits_for_a_warm_up_and_the_earlier_callable_serves_meanwhile(trit
     assert send_floats(triton, name, [1]) == [3]
 
 
-def test_a_callable_may_ask_another_model_while_it_is_warmed_up(triton, name):
+def test_a_callable_may_call_another_model_during_its_warm_up(triton, name):
     bind_floats(triton, f"{name}_inner", batch(lambda x: [x + 7]))
 
     def infer(requests):
@@ -268,7 +268,7 @@ def test_a_callable_may_ask_another_model_while_it_is_warmed_up(triton, name):
 
 
 @pytest.mark.parametrize("batching", [True, False])
-def test_rows_of_a_file_come_in_one_batch(triton, name, seen, tmp_path, batching):
+def test_rows_of_a_file_form_one_batch(triton, name, seen, tmp_path, batching):
     rows = save_rows(tmp_path, np.array([[1, 2], [3, 4], [5, 6]]))
     config = warm(once(rows, batch_size=4 if batching else 1, count=2), batching=batching)
     bind_floats(triton, name, seen, config=config)
@@ -279,7 +279,7 @@ def test_rows_of_a_file_come_in_one_batch(triton, name, seen, tmp_path, batching
         assert send_floats(triton, name, [9]) == [9], "requests keep their own data"
 
 
-def test_inputs_that_are_left_out_do_not_come(triton, name, tmp_path):
+def test_omitted_inputs_are_absent(triton, name, tmp_path):
     rows = save_rows(tmp_path, np.array([[1, 2], [3, 4]], np.float32))
     seen = []
 

@@ -33,7 +33,7 @@ def fail(requests):
     raise ValueError("no weights")
 
 
-# What fails in a warm-up, and what the error tells of it.
+# Failures of a warm-up, and the text of the error.
 FAILURES = {
     "raises": (fail, "ValueError: no weights"),
     "returns none": (lambda requests: None, "the inference callable returned None"),
@@ -44,11 +44,11 @@ FAILURES = {
 
 @pytest.mark.parametrize("kind", FAILURES)
 def test_a_callable_that_fails_in_its_warm_up_is_not_bound(triton, client, name, kind):
-    infer, told = FAILURES[kind]
+    infer, message = FAILURES[kind]
     with pytest.raises(PyTritonInvalidOperationError, match=f"cannot load model '{name}'.*'sample'") as error:
         bind_floats(triton, name, infer, config=WARM)
 
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert name not in repr(list(triton._session.models)), "it is not among the bound models"
     with pytest.raises(InferenceServerException, match=name):
         client.infer(name, {"x": np.zeros((1, 2), np.float32)})
@@ -89,7 +89,7 @@ def test_an_earlier_binding_serves_while_a_warm_up_fails(triton, name):
     assert [response for response in responses if response.get("outputs", [{}])[0].get("data") != [2]] == []
 
 
-def test_one_instance_that_fails_is_one_too_many(triton, name):
+def test_one_failing_instance_fails_the_warm_up(triton, name):
     with pytest.raises(PyTritonInvalidOperationError, match="no weights"):
         bind_floats(triton, name, [batch(lambda x: [x]), fail, batch(lambda x: [x])], config=WARM)
 
@@ -116,7 +116,7 @@ def test_other_versions_stay_when_the_warm_up_of_one_fails(triton, name):
     assert send_floats(triton, name, [1]) == [2]
 
 
-def test_run_tells_of_a_failed_warm_up_and_ends_the_server():
+def test_run_reports_a_failed_warm_up_and_stops_the_server():
     triton = Triton(config=free_config(), triton_lifecycle_policy=LATER)
     bind_floats(triton, "cold", fail, config=WARM)
 
@@ -130,7 +130,7 @@ def test_run_tells_of_a_failed_warm_up_and_ends_the_server():
         assert send_floats(triton, "cold", [1, 2]) == [1, 2]
 
 
-def test_an_unrecoverable_error_in_a_warm_up_ends_the_server():
+def test_an_unrecoverable_error_in_a_warm_up_stops_the_server():
     def give_up(requests):
         raise PyTritonUnrecoverableError("the device is gone")
 
@@ -141,7 +141,7 @@ def test_an_unrecoverable_error_in_a_warm_up_ends_the_server():
         wait_until(lambda: not triton.is_alive())
 
 
-def test_a_file_that_is_gone_when_the_server_starts_is_not_needed_any_more(tmp_path):
+def test_warm_up_files_may_be_deleted_before_the_start(tmp_path):
     file = tmp_path / "values"
     np.full(2, 7, np.float32).tofile(file)
     triton = Triton(config=free_config(), triton_lifecycle_policy=LATER)
@@ -162,7 +162,7 @@ def test_a_file_that_is_gone_when_the_server_starts_is_not_needed_any_more(tmp_p
         assert send_floats(triton, "filed", [1]) == [1]
 
 
-def test_the_failure_of_a_warm_up_is_told_when_the_file_of_the_earlier_binding_is_gone(triton, name, tmp_path):
+def test_a_warm_up_failure_is_reported_even_if_the_earlier_file_is_deleted(triton, name, tmp_path):
     file = tmp_path / "values"
     np.zeros(2, np.float32).tofile(file)
     data = WarmupInput(np.float32, (2,), input_data_file=str(file))
@@ -176,7 +176,7 @@ def test_the_failure_of_a_warm_up_is_told_when_the_file_of_the_earlier_binding_i
 
 
 @pytest.mark.slow
-def test_warm_ups_that_fail_again_and_again_leave_the_server_running():
+def test_repeatedly_failing_warm_ups_leave_the_server_running():
     with running_triton() as triton:
         bind_floats(triton, "good", batch(lambda x: [x]))
         triton.run()

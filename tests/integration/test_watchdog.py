@@ -74,7 +74,7 @@ class Hanging:
 
 
 @pytest.mark.parametrize("kind", ["function", "coroutine"])
-def test_a_call_that_hangs_is_logged_with_its_stack_and_the_model_is_not_ready(triton, name, kind, caplog):
+def test_a_hanging_call_is_logged_with_its_stack_and_makes_the_model_unready(triton, name, kind, caplog):
     hanging = Hanging()
     bind_floats(triton, name, getattr(hanging, kind), config=WATCHED)
     bind_floats(triton, f"{name}_other", lambda requests: [{"y": request["x"]} for request in requests])
@@ -95,7 +95,7 @@ def test_a_call_that_hangs_is_logged_with_its_stack_and_the_model_is_not_ready(t
     wait_until(lambda: is_ready(triton))
 
 
-def test_a_model_is_ready_once_the_last_of_the_calls_that_hang_has_ended(triton, name):
+def test_a_model_is_ready_again_once_the_last_hanging_call_has_ended(triton, name):
     gates = [threading.Event(), threading.Event()]
 
     async def wait_for_gate(requests):
@@ -119,7 +119,7 @@ def test_a_model_is_ready_once_the_last_of_the_calls_that_hang_has_ended(triton,
     assert is_ready(triton)
 
 
-def test_calls_that_are_quick_are_not_reported(triton, name, caplog):
+def test_quick_calls_are_not_reported(triton, name, caplog):
     bind_floats(triton, name, lambda requests: [{"y": request["x"]} for request in requests], config=WATCHED)
     end = time.monotonic() + 3 * WATCHDOG_S
     while time.monotonic() < end:
@@ -140,7 +140,7 @@ def test_a_stream_that_takes_its_steps_in_time_is_not_reported(triton, name, cap
     assert "has taken more than" not in caplog.text
 
 
-def test_a_stream_that_goes_on_hangs_no_more(triton, name):
+def test_a_stream_that_continues_no_longer_hangs(triton, name):
     gates = [threading.Event(), threading.Event()]
     is_over = threading.Event()
 
@@ -200,12 +200,12 @@ def test_without_a_watchdog_nothing_is_reported(triton, name, caplog):
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "1", True])
-def test_seconds_that_are_none_are_refused(seconds):
+def test_an_invalid_number_of_seconds_is_refused(seconds):
     with pytest.raises(PyTritonBadParameterError, match=r"ModelConfig\.watchdog_secs is"):
         ModelConfig(watchdog_secs=seconds)
 
 
-def test_hashes_of_names_are_those_of_the_guard(triton):
+def test_hashes_of_names_equal_those_of_the_guard(triton):
     for name in ["a" * 200, "x.y_z~1"]:
         hanging = Hanging()
         bind_floats(triton, name, hanging.function, config=WATCHED)

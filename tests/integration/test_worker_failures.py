@@ -39,7 +39,7 @@ def drop_connections(triton, name):
         connected.channel.close()
 
 
-def test_a_worker_that_died_is_replaced_and_the_next_request_is_answered(triton, client, name):
+def test_a_dead_worker_is_replaced_and_the_next_request_succeeds(triton, client, name):
     bind_floats(triton, name, double)
     assert client.infer(name, {"x": X})["y"].item() == 2
     (thread,) = worker_threads(name)
@@ -51,7 +51,7 @@ def test_a_worker_that_died_is_replaced_and_the_next_request_is_answered(triton,
     assert replacement is not thread
 
 
-def test_a_worker_that_dies_again_and_again_is_replaced_each_time(triton, name):
+def test_a_worker_that_dies_repeatedly_is_replaced_each_time(triton, name):
     bind_floats(triton, name, [double, double], config=ModelConfig(max_batch_size=1))
 
     for _ in range(3):
@@ -60,7 +60,7 @@ def test_a_worker_that_dies_again_and_again_is_replaced_each_time(triton, name):
         assert [send_floats(triton, name, [1]) for _ in range(4)] == [[2]] * 4
 
 
-def test_what_a_dying_worker_held_is_answered_with_an_error_at_once(triton, name):
+def test_requests_of_a_dying_worker_fail_at_once(triton, name):
     entered, gate = held_model(triton, name)
     request = Background(lambda: send_floats(triton, name, [1]))
     assert entered.wait(30)
@@ -75,7 +75,7 @@ def test_what_a_dying_worker_held_is_answered_with_an_error_at_once(triton, name
     assert send_floats(triton, name, [7]) == [7]
 
 
-def test_other_models_do_not_notice_a_dying_worker(triton, name):
+def test_other_models_are_unaffected_by_a_dying_worker(triton, name):
     bind_floats(triton, f"{name}_other", double)
     bind_floats(triton, name, double)
     (other,) = worker_threads(f"{name}_other")

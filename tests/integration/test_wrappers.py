@@ -1,4 +1,4 @@
-"""Decorators of users around those of this package: what they get and change counts."""
+"""Custom decorators around those of this package: their arguments, and the effect of their changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def triton():
         yield triton
 
 
-def answer(triton, name, infer, outputs=Y, **inputs):
+def result_of(triton, name, infer, outputs=Y, **inputs):
     triton.bind(name, infer, X, outputs)
     response = triton.client(name).infer_sample(**(inputs or {"x": ONE}))
     return {key: value.tolist() for key, value in response.items()}
@@ -85,11 +85,11 @@ double = {
 @pytest.mark.parametrize("place", double)
 @pytest.mark.parametrize("edit", [add_100, add_in_place, make_anew])
 def test_responses_are_edited(triton, name, place, edit):
-    assert answer(triton, name, double[place](around(edit))) == {"y": [102, 102]}
+    assert result_of(triton, name, double[place](around(edit))) == {"y": [102, 102]}
 
 
 @pytest.mark.parametrize("place", ["batch", "group_by_keys", "fill_optionals", "triton_context"])
-def test_what_a_function_changes_in_place_is_not_changed_in_the_requests(triton, name, place):
+def test_changes_in_place_by_a_function_do_not_affect_the_requests(triton, name, place):
     def infer(x, **_):
         x *= 2
         return {"y": x}
@@ -100,15 +100,15 @@ def test_what_a_function_changes_in_place_is_not_changed_in_the_requests(triton,
 
     above = {"group_by_keys": group_by_keys, "fill_optionals": fill_optionals(), "triton_context": triton_context}
     decorated = batch(infer)
-    assert answer(triton, name, around(add_input)(above.get(place, lambda each: each)(decorated))) == {"y": [3, 3]}
+    assert result_of(triton, name, around(add_input)(above.get(place, lambda each: each)(decorated))) == {"y": [3, 3]}
 
 
 def test_outputs_are_added(triton, name):
     infer = double["batch"](around(add_output))
-    assert answer(triton, name, infer, Y + Z) == {"y": [2, 2], "z": [20, 20]}
+    assert result_of(triton, name, infer, Y + Z) == {"y": [2, 2], "z": [20, 20]}
 
 
-def test_a_decorator_with_the_helpers_of_this_package(triton, name):
+def test_a_custom_decorator_with_the_helpers_of_this_package(triton, name):
     seen = []
 
     @wrapt.decorator
@@ -121,7 +121,7 @@ def test_a_decorator_with_the_helpers_of_this_package(triton, name):
     def infer(x):
         return {"y": x}
 
-    assert answer(triton, name, infer) == {"y": [1, 1]}
+    assert result_of(triton, name, infer) == {"y": [1, 1]}
     assert seen == [name]
 
 
@@ -132,7 +132,7 @@ def test_models_by_their_inference_callables(triton, name):
         assert triton_context.model_configs[infer].model_name == name
         return {"y": x}
 
-    assert answer(triton, name, infer) == {"y": [1, 1]}
+    assert result_of(triton, name, infer) == {"y": [1, 1]}
 
 
 def test_requests_without_parameters_have_an_empty_dictionary(triton, name):
@@ -149,16 +149,16 @@ def test_outputs_that_are_left_out_are_not_in_the_response(triton, name, caplog)
     def infer(requests):
         return [{"y": request["x"]} for request in requests]
 
-    assert answer(triton, name, infer, Y + Z) == {"y": [1, 1]}
-    assert answer(triton, f"{name}_2", batch(lambda x: {"y": x}), Y + Z) == {"y": [1, 1]}
+    assert result_of(triton, name, infer, Y + Z) == {"y": [1, 1]}
+    assert result_of(triton, f"{name}_2", batch(lambda x: {"y": x}), Y + Z) == {"y": [1, 1]}
     assert "did not return the output 'z'. The response lacks it." in caplog.text
 
 
 @pytest.mark.parametrize("infer", [lambda requests: [{} for _ in requests], batch(lambda x: {})], ids=["list", "batch"])
 def test_all_outputs_may_be_left_out(triton, name, infer, caplog):
-    assert answer(triton, name, infer) == {}
+    assert result_of(triton, name, infer) == {}
     assert "did not return the output 'y'. The response lacks it." in caplog.text
 
 
 def test_a_model_without_outputs(triton, name):
-    assert answer(triton, name, lambda requests: [{} for _ in requests], []) == {}
+    assert result_of(triton, name, lambda requests: [{} for _ in requests], []) == {}

@@ -17,7 +17,7 @@ TIMEOUT_US = 200_000
 
 
 class Watched:
-    """Callables of each kind that would go on for long; tells when they were entered, and when and how they ended."""
+    """Long-running callables of each kind, which record when they were entered, and when and how they ended."""
 
     def __init__(self):
         self.entered = 0
@@ -77,7 +77,7 @@ class Watched:
             self._end("finally")
 
     def plain(self, requests):
-        """A plain function that asks whether its request is cancelled."""
+        """A plain function that checks whether its request is cancelled."""
         self.entered += 1
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
@@ -101,9 +101,9 @@ def start_unary(triton, name, number=1, **options):
     client = tritonclient.grpc.InferenceServerClient(f"{HOST}:{triton.config.grpc_port}")
     tensor = tritonclient.grpc.InferInput("x", [1, 1], "FP32")
     tensor.set_data_from_numpy(row(number))
-    answered = []
-    context = client.async_infer(name, [tensor], lambda result, error: answered.append(error or result), **options)
-    return context, answered
+    outcomes = []
+    context = client.async_infer(name, [tensor], lambda result, error: outcomes.append(error or result), **options)
+    return context, outcomes
 
 
 def unwanted_records(caplog):

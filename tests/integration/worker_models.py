@@ -12,7 +12,7 @@ import venv
 import psutil
 from serving import infer_json, is_running, request_json, server_of, token_of, wait_until
 
-# Answers a row with its double, and the process's id behind it. A row that starts with -1 kills the process; one that
+# Returns the double of a row, and the process's id behind it. A row that starts with -1 kills the process; one that
 # starts with -2 takes as many seconds as its next value says; one with -3 closes all descriptors.
 MODEL = """
 import os
@@ -103,7 +103,7 @@ def send_request(triton, model, *values, **fields):
 
 
 def pid_of(triton, model):
-    """The process that answers."""
+    """The process that responds."""
     response = send_request(triton, model, 1)
     assert isinstance(response, list), response
     return int(response[-1])
@@ -126,7 +126,7 @@ def workers_of(triton):
 
 
 def kill(pid):
-    """Kills a process, and waits until all of its threads are gone, and its files with them."""
+    """Kills a process, and waits until all of its threads have exited and its files are closed."""
     process = psutil.Process(pid)
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not is_running(process) and thread_count(pid) <= 1)

@@ -120,7 +120,7 @@ def library(library_path: Path) -> ctypes.CDLL:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whoever comes first builds for all others, which takes minutes on a busy machine."""
+    """The first worker builds for all others, which takes minutes on a busy machine."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.timeout(900))

@@ -33,7 +33,7 @@ def test_a_server_of_another_major_version_is_refused_by_both_versions(
 
 
 @pytest.mark.parametrize("minor", [0, 19, 99])
-def test_any_minor_version_will_do(native: Any, backend: Path, minor: int) -> None:
+def test_any_minor_version_is_accepted(native: Any, backend: Path, minor: int) -> None:
     (host,) = native.build("backend_host")
     done = native.run(host, str(backend), "1", str(minor))
     assert (done.returncode, done.stdout) == (0, "initialized\n")

@@ -69,7 +69,7 @@ def arena() -> Iterator[Arena]:
 
 
 class Blocks(RuleBasedStateMachine):
-    """An arena beside a list of what is in use."""
+    """An arena beside a list of its blocks in use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ Blocks.TestCase.settings = hypothesis.settings(deadline=None, max_examples=60, s
 TestBlocks = Blocks.TestCase
 
 
-def test_it_holds_as_much_as_the_machine_has_memory() -> None:
+def test_its_capacity_is_the_memory_of_the_machine() -> None:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
     capacity = default_capacity()
     assert capacity.bit_count() == 1
@@ -151,7 +151,7 @@ def test_it_has_no_name_and_is_not_inherited(arena: Arena) -> None:
     assert not os.get_inheritable(arena.fd)
 
 
-def test_descriptors_go_with_the_last_view() -> None:
+def test_descriptors_are_closed_with_the_last_view() -> None:
     gc.collect()
     before = open_descriptors()
     arena = Arena(CAPACITY)
@@ -179,7 +179,7 @@ def test_a_full_arena_says_how_much_is_in_use(arena: Arena) -> None:
     arena.allocate(1)
 
 
-def test_a_block_that_was_freed_last_is_used_first(arena: Arena) -> None:
+def test_the_last_freed_block_is_reused_first(arena: Arena) -> None:
     peer = peer_of(arena)
     offsets = [arena.allocate(100) for _ in range(3)]
     for offset in (offsets[0], offsets[2], offsets[1]):
@@ -215,7 +215,7 @@ def test_a_block_that_is_held_does_not_keep_others_from_being_collected(arena: A
     assert all(np.array_equal(lease, pattern(seed, 100)) for seed, lease in enumerate(held))
 
 
-def test_trimming_gives_pages_back(arena: Arena) -> None:
+def test_trimming_returns_pages_to_the_system(arena: Arena) -> None:
     peer = peer_of(arena)
     kept = peer.lease(write(arena, 5 * PAGE, 7), 5 * PAGE)
     burst = [peer.lease(write(arena, 3 * PAGE, 8), 1) for _ in range(8)]
@@ -226,7 +226,7 @@ def test_trimming_gives_pages_back(arena: Arena) -> None:
     assert np.array_equal(kept, pattern(7, 5 * PAGE))
 
 
-def test_blocks_that_were_in_use_of_late_keep_their_pages(arena: Arena) -> None:
+def test_recently_used_blocks_keep_their_pages(arena: Arena) -> None:
     peer = peer_of(arena)
     peer.lease(write(arena, 10 * PAGE, 1), 1)
     assert arena.in_use() == 0

@@ -122,7 +122,7 @@ def test_python_reads_what_cpp_wrote_and_releases_it(library: ctypes.CDLL, cpp_a
     assert all(np.array_equal(lease, pattern(number, lease.size)) for number, lease in held)
 
 
-def test_cpp_gives_pages_back(library: ctypes.CDLL, cpp_arena: int) -> None:
+def test_cpp_returns_pages_to_the_system(library: ctypes.CDLL, cpp_arena: int) -> None:
     peer = PeerArena(os.dup(library.arena_fd(cpp_arena)))
     kept = peer.lease(library.arena_write(cpp_arena, 5000, 1), 5000)
     burst = [peer.lease(library.arena_write(cpp_arena, 50000, 2), 1) for _ in range(8)]
@@ -175,5 +175,5 @@ def test_a_cpp_owner_in_another_process_writes_and_collects(library_path: Path) 
             if seed % 30 == 0:
                 kept.append((seed, lease))
             del lease
-    # The owner is gone, and its memory is not.
+    # The owner has exited, and its memory still exists.
     assert all(np.array_equal(lease, pattern(seed, lease.size)) for seed, lease in kept)

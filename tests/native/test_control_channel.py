@@ -55,7 +55,7 @@ def control(library: ctypes.CDLL) -> ctypes.CDLL:
 
 @settings
 @given(orders)
-def test_python_reads_the_orders_that_cpp_writes(control: ctypes.CDLL, command: CommandMessage) -> None:
+def test_python_reads_the_commands_that_cpp_writes(control: ctypes.CDLL, command: CommandMessage) -> None:
     fields = [command.folder, command.model, command.instance, command.config, command.repository, command.backend]
     data = [field.encode() for field in [*fields, command.instance_kind, command.device_id]]
     pointers = (ctypes.c_char_p * len(data))(*data)
@@ -75,7 +75,7 @@ def test_cpp_reads_the_replies_that_python_writes(control: ctypes.CDLL, reply: C
 
 @settings
 @given(replies, st.data())
-def test_replies_that_are_cut_short_are_refused(control: ctypes.CDLL, reply: CommandReply, data: st.DataObject) -> None:
+def test_truncated_replies_are_refused(control: ctypes.CDLL, reply: CommandReply, data: st.DataObject) -> None:
     frame = encode_reply(reply)
     head = len(encode_reply(CommandReply(reply.error, reply.detail, reply.config)))
     end = data.draw(st.integers(0, len(frame) - 1).filter(lambda size: size != head))
@@ -87,7 +87,7 @@ values = st.recursive(leaves, lambda each: st.lists(each, max_size=4) | st.dicti
 
 
 def all_places(value: Any, path: str = "") -> Any:
-    """Paths to all leaves of a value, and what is there."""
+    """Paths to all leaves of a value, and the leaves."""
     if isinstance(value, dict):
         for name, each in value.items():
             if name and not name.startswith("#") and not set(name) & {"\n", "\0"}:
@@ -108,7 +108,7 @@ def test_json_is_read(control: ctypes.CDLL, value: Any, ascii_only: bool, indent
 
 
 @pytest.mark.parametrize("text", ["\ud800\u00e9", "\ud800\ud800\udc00", "\udc00\ud800", "\U0001f40d"])
-def test_half_a_character_stays_half_a_character(control: ctypes.CDLL, text: str) -> None:
+def test_a_lone_surrogate_is_preserved(control: ctypes.CDLL, text: str) -> None:
     written = json.dumps(text).encode()
     read = returned(control.json_text, written, len(written), b"")
     assert read == json.loads(written).encode("utf-8", "surrogatepass")
@@ -116,7 +116,7 @@ def test_half_a_character_stays_half_a_character(control: ctypes.CDLL, text: str
 
 @settings
 @given(values, st.data())
-def test_json_that_is_cut_short_is_refused(control: ctypes.CDLL, value: Any, data: st.DataObject) -> None:
+def test_truncated_json_is_refused(control: ctypes.CDLL, value: Any, data: st.DataObject) -> None:
     text = json.dumps([value]).encode()
     cut = text[: data.draw(st.integers(0, len(text) - 1))]
     assert returned(control.json_text, cut, len(cut), b"") is None
@@ -125,5 +125,5 @@ def test_json_that_is_cut_short_is_refused(control: ctypes.CDLL, value: Any, dat
 @pytest.mark.parametrize(
     "text", ["", " ", "{", "}", "[1 2]", '{"a" 1}', "{1: 2}", '"\\u12', '"\\u00gh"', "[" * 1000, "1 1"]
 )
-def test_what_is_no_json_is_refused(control: ctypes.CDLL, text: str) -> None:
+def test_malformed_json_is_refused(control: ctypes.CDLL, text: str) -> None:
     assert returned(control.json_text, text.encode(), len(text), b"") is None

@@ -29,7 +29,7 @@ def test_a_batch_takes_as_many_system_calls_for_many_requests_as_for_one(costs: 
     assert one["system_calls"] == many["system_calls"] == 2  # a notification each way over the socket: no doorbell
 
 
-def test_a_batch_is_waited_for_once(costs: Any) -> None:
+def test_a_batch_takes_one_wait(costs: Any) -> None:
     assert costs(64, 16)["context_switches"] <= 2
 
 

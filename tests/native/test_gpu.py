@@ -38,14 +38,14 @@ def run(driver_folder: Path, name: str, **environment: str) -> list[str]:
 
 
 @pytest.mark.parametrize("behaviour_of", ["driver", "page_locks", "gpu_tensor", "failing", "repository"])
-def test_on_a_stand_in_for_a_gpu(driver_folder: Path, behaviour_of: str) -> None:
+def test_programs_run_on_a_stand_in_for_a_gpu(driver_folder: Path, behaviour_of: str) -> None:
     assert run(driver_folder, behaviour_of)[-1] == "passed"
 
 
 @pytest.mark.parametrize(
     ("settings", "is_locked"), [({}, True), ({"PYTRITON_PAGE_LOCKS": "0"}, False)], ids=["locked", "not locked"]
 )
-def test_functions_serve_tensors_and_pages_are_locked_unless_the_environment_says_otherwise(
+def test_functions_serve_tensors_and_the_environment_decides_on_page_locks(
     driver_folder: Path, settings: dict[str, str], is_locked: bool
 ) -> None:
     lines = run(driver_folder, "serving", **settings)

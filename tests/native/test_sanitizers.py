@@ -173,7 +173,7 @@ def programs(native: Any, request: pytest.FixtureRequest) -> dict[str, Path]:
 
 
 def output_of(native: Any, program: Path, *arguments: str) -> str:
-    """What a program prints that ends well."""
+    """The output of a program that succeeds."""
     done = native.run(program, *arguments)
     assert done.returncode == 0, done.stdout
     return str(done.stdout)

@@ -165,7 +165,7 @@ def test_replies_of_a_model_are_read_one_by_one(
 
 @settings
 @given(st.sampled_from(LogLevel), texts, texts, integers)
-def test_a_line_is_read_as_it_was_written(
+def test_a_log_line_is_read_as_it_was_written(
     library: ctypes.CDLL, level: LogLevel, message: str, file: str, line: int
 ) -> None:
     data = encode_log(level, message, file, line).to_bytes()
@@ -174,16 +174,14 @@ def test_a_line_is_read_as_it_was_written(
 
 @settings
 @given(models)
-def test_what_is_to_be_done_with_a_model_is_read_as_it_was_written(library: ctypes.CDLL, message: ModelMessage) -> None:
+def test_a_model_command_is_read_as_it_was_written(library: ctypes.CDLL, message: ModelMessage) -> None:
     data = encode_model(message).to_bytes()
     assert recode(library, MODEL, data) == data
 
 
 @settings
 @given(metrics)
-def test_what_is_to_be_done_with_a_metric_is_read_as_it_was_written(
-    library: ctypes.CDLL, message: MetricMessage
-) -> None:
+def test_a_metric_command_is_read_as_it_was_written(library: ctypes.CDLL, message: MetricMessage) -> None:
     data = encode_metric(message).to_bytes()
     assert recode(library, METRIC, data) == data
 
@@ -203,7 +201,7 @@ def test_python_reads_what_cpp_wrote_and_writes_the_same_bytes(library: ctypes.C
 
 
 @pytest.mark.parametrize(("offset", "size"), [(-1, 1), (DATA_SIZE, 1), (0, DATA_SIZE + 1), (1, -1), (2**62, 2**62)])
-def test_files_outside_of_a_message_are_refused(library: ctypes.CDLL, offset: int, size: int) -> None:
+def test_file_contents_outside_of_a_message_are_refused(library: ctypes.CDLL, offset: int, size: int) -> None:
     data = encode_model(ModelMessage(ModelOperation.LOAD, "m", files=[("1/model.py", offset, size)])).to_bytes()
     with pytest.raises(ProtocolError, match="a file lies outside its message"):
         recode(library, MODEL, data)

@@ -98,18 +98,18 @@ def recode(library: ctypes.CDLL, kind: int, data: bytes, data_size: int = 0) -> 
     return target.raw[:size]
 
 
-def test_both_halves_are_of_one_version(library: ctypes.CDLL) -> None:
+def test_both_halves_have_the_same_version(library: ctypes.CDLL) -> None:
     assert library.wire_version() == PROTOCOL_VERSION
 
 
-def test_a_bell_is_four_words() -> None:
+def test_a_notification_is_four_words() -> None:
     assert NOTIFICATION.size == 32
     assert NOTIFICATION.unpack(NOTIFICATION.pack(1, LEAST, MOST, -1)) == (1, LEAST, MOST, -1)
 
 
 @settings
 @given(messages())
-def test_python_reads_what_it_wrote(drawn: tuple[Any, int]) -> None:
+def test_python_decodes_its_own_messages(drawn: tuple[Any, int]) -> None:
     message, data_size = drawn
     data = encode(message)
     assert len(data) % ALIGNMENT == 0
@@ -143,7 +143,7 @@ def test_python_reads_what_cpp_wrote_and_writes_the_same_bytes(
 
 @settings
 @given(st.one_of(batches(100), results(100), responses(100)), st.binary(max_size=40), st.binary(max_size=40))
-def test_a_message_can_lie_anywhere(message: Any, before: bytes, behind: bytes) -> None:
+def test_a_message_may_start_at_any_address(message: Any, before: bytes, behind: bytes) -> None:
     head = encode(message)
     buffer = bytearray(before + head + bytes(100) + behind)
     reader = MessageReader(memoryview(buffer), len(before), len(head) + 100)
@@ -153,7 +153,7 @@ def test_a_message_can_lie_anywhere(message: Any, before: bytes, behind: bytes) 
 
 @settings
 @given(batches(100))
-def test_the_details_of_a_batch_can_be_read_later(message: BatchMessage) -> None:
+def test_metadata_of_a_batch_can_be_read_later(message: BatchMessage) -> None:
     data = encode(message) + bytes(100)
     for _ in range(2):  # the second time, it is found among those of late
         head, data_offset, start = read_batch(data)
@@ -163,19 +163,19 @@ def test_the_details_of_a_batch_can_be_read_later(message: BatchMessage) -> None
 
 
 @pytest.mark.parametrize("start", [1, 7, 2**60, -1, LEAST])
-def test_details_that_lie_outside_of_a_batch_are_refused(start: int) -> None:
+def test_metadata_outside_of_a_batch_is_refused(start: int) -> None:
     with pytest.raises(ProtocolError):
         read_batch(words_of(start, 1, 0, 0))
     with pytest.raises(ProtocolError):
         read_metadata(words_of(start, 1, 0, 0), 1, start)
 
 
-def test_a_heap_that_starts_in_the_midst_of_a_word_is_no_other_error() -> None:
+def test_an_unaligned_data_offset_is_refused() -> None:
     with pytest.raises(ProtocolError):
         read_batch(struct.pack("<3q", 27, 32, 0) + bytes(8))
 
 
-def test_a_batch_of_many_requests_with_many_tensors_comes_through(library: ctypes.CDLL) -> None:
+def test_a_batch_of_many_requests_with_many_tensors_is_encoded_and_decoded(library: ctypes.CDLL) -> None:
     count = 500
     ragged = [TensorLocation(64 * i, i, (1, *range(i % 7))) if i % 3 else ABSENT for i in range(count)]
     some_details = [RequestMetadata(f"id {i}", [i, 0], {"n": i, "t": "é" * i}) for i in range(count)]
@@ -213,7 +213,7 @@ def test_parameters_keep_their_types(library: ctypes.CDLL) -> None:
     }
 
 
-def test_half_a_character_is_written_as_its_escape() -> None:
+def test_a_lone_surrogate_is_written_as_its_escape() -> None:
     message = ResultMessage(1, 0, 0, [RequestFailure(0, 1, "a\ud800b", "\udcff\ud800")], [])
     assert decode(1, encode(message)).failures == [RequestFailure(0, 1, "a\\ud800b", "\\udcff\\ud800")]
 
@@ -239,7 +239,7 @@ def nonsense(draw: st.DrawFn) -> tuple[bytes, int]:
 
 @hypothesis.settings(settings, max_examples=300)
 @given(nonsense())
-def test_both_halves_agree_on_what_is_no_message(library: ctypes.CDLL, drawn: tuple[bytes, int]) -> None:
+def test_both_halves_refuse_the_same_malformed_messages(library: ctypes.CDLL, drawn: tuple[bytes, int]) -> None:
     data, kind = drawn
     try:
         decode(kind, data)
@@ -321,7 +321,7 @@ def test_parts_outside_of_a_message_are_refused(library: ctypes.CDLL, heap: int,
 
 
 @pytest.mark.parametrize("size", [0, 1, 8, 15])
-def test_a_message_without_a_head_is_refused(library: ctypes.CDLL, size: int) -> None:
+def test_a_message_without_a_header_is_refused(library: ctypes.CDLL, size: int) -> None:
     for kind in range(len(KINDS)):
         with pytest.raises(ProtocolError):
             decode(kind, bytes(size))

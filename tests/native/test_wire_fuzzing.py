@@ -1,4 +1,4 @@
-"""The decoders of C++ with random messages: they accept what is a message, and touch nothing outside of it."""
+"""The decoders of C++ with random messages: they accept valid messages, and read nothing outside of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 
-def test_the_cpp_reader_touches_nothing_outside_of_a_message(native: Any) -> None:
+def test_the_cpp_decoder_reads_nothing_outside_of_a_message(native: Any) -> None:
     (program,) = native.build("wire_fuzz_address")
     done = native.run(program, "20000")
     assert done.returncode == 0, done.stdout
@@ -40,7 +40,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=pytest.mark.slow)])
-def test_libfuzzer_finds_no_message_that_the_cpp_reader_gets_wrong(fuzzer: Path, tmp_path: Path, seconds: int) -> None:
+def test_libfuzzer_finds_no_message_that_the_cpp_decoder_mishandles(fuzzer: Path, tmp_path: Path, seconds: int) -> None:
     corpus = tmp_path / "corpus"
     corpus.mkdir()
     subprocess.run([fuzzer, "--corpus", corpus], check=True)

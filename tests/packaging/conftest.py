@@ -65,12 +65,12 @@ def vulnerability_tables() -> ModuleType:
 
 @pytest.fixture(autouse=True)
 def no_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The user's cache folder is an empty one, and pip knows no index but a port where nobody listens."""
+    """The user's cache folder is an empty one, and pip's only index is a closed port."""
     for name in os.environ:
         if name.startswith(("PIP_", "PYTRITON_")):
             monkeypatch.delenv(name)
     cache = tmp_path / "cache"
-    with socket.socket() as taken:  # bound and never listening: connections are refused, and nobody else gets the port
+    with socket.socket() as taken:  # bound and never listening: connections are refused, and the port stays reserved
         taken.bind(("127.0.0.1", 0))
         monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
         monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{taken.getsockname()[1]}/simple")

@@ -39,7 +39,7 @@ def test_another_processor_is_refused_by_name(tmp_path: Path) -> None:
     assert "pytriton bundles a Triton server for Linux x86-64 and this is Linux aarch64" in said
 
 
-def test_a_missing_compiler_ends_in_a_sentence_that_says_what_to_install(tmp_path: Path) -> None:
+def test_a_missing_compiler_is_reported_with_what_to_install(tmp_path: Path) -> None:
     nowhere = tmp_path / "empty"
     nowhere.mkdir()
     # CMake looks beyond PATH, in /usr/bin among others; the option turns that off, as if nothing were there.
@@ -48,17 +48,17 @@ def test_a_missing_compiler_ends_in_a_sentence_that_says_what_to_install(tmp_pat
     assert "`apt-get install g++`" in said
 
 
-def test_a_compiler_that_cxx_names_in_vain_is_named(tmp_path: Path) -> None:
+def test_a_missing_compiler_in_cxx_is_named(tmp_path: Path) -> None:
     said = _configure(tmp_path, CXX="/no/such/c++ -m64")
     assert "found none (looked for: /no/such/c++)" in said
 
 
-def test_a_registry_out_of_reach_is_shown_by_cmake(tmp_path: Path) -> None:
+def test_an_unreachable_registry_is_reported_by_cmake(tmp_path: Path) -> None:
     said = _configure(tmp_path)
     assert "The Triton server could not be fetched" in said
     assert "PYTRITON_SERVER_WHEEL=/path/to/nvidia_pytriton-0.7.0-" in said
 
 
-def test_a_wrong_hash_is_shown_by_cmake(tmp_path: Path, wheel: Path, fetch_server: ModuleType) -> None:
+def test_a_wrong_hash_is_reported_by_cmake(tmp_path: Path, wheel: Path, fetch_server: ModuleType) -> None:
     said = _configure(tmp_path, PYTRITON_SERVER_WHEEL=str(wheel))
     assert f"where {fetch_server.SHA256} is expected" in said

@@ -28,7 +28,7 @@ def test_the_version_is_that_of_the_installed_distribution(tmp_path: Path) -> No
     assert pytriton.__version__.split(".")[0].isdigit()
 
 
-def test_nvidia_pytriton_in_the_same_environment_is_refused_with_the_command_that_mends_it(tmp_path: Path) -> None:
+def test_nvidia_pytriton_in_the_same_environment_is_refused_with_the_remedy(tmp_path: Path) -> None:
     _install(tmp_path, "pytriton", "1.2.3")
     _install(tmp_path, "nvidia-pytriton", "0.7.0")
     done = _import_pytriton(tmp_path)

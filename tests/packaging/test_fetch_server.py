@@ -41,7 +41,7 @@ def test_raises_the_transfer_size_of_the_server(fetch_server: ModuleType, publis
     assert (tmp_path / "server" / "bin" / "tritonserver").read_bytes() == b"\x7fELF+published"
 
 
-def test_removes_what_an_earlier_version_has_left(fetch_server: ModuleType, published: Path, tmp_path: Path) -> None:
+def test_removes_files_of_an_earlier_version(fetch_server: ModuleType, published: Path, tmp_path: Path) -> None:
     leftover = tmp_path / "server" / "lib" / "libold.so"
     leftover.parent.mkdir(parents=True)
     leftover.touch()
@@ -73,7 +73,7 @@ def test_a_rebuild_in_the_same_folder_needs_neither_cache_nor_registry(
     fetch_server.fetch(tmp_path / "server")
 
 
-def test_an_interrupted_extraction_is_done_again(
+def test_an_interrupted_extraction_is_repeated(
     fetch_server: ModuleType, published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
@@ -97,7 +97,7 @@ def test_a_damaged_cache_is_fetched_again(
     assert cached.read_bytes() == published.read_bytes()
 
 
-def test_a_cache_folder_that_cannot_be_made_does_not_stop_the_build(
+def test_an_unusable_cache_folder_does_not_stop_the_build(
     fetch_server: ModuleType, published: Path, no_registry: Path, tmp_path: Path
 ) -> None:
     no_registry.write_text("a file where the folder should be")
@@ -127,7 +127,7 @@ def test_a_local_wheel_serves_a_build_without_a_registry(
     assert not no_registry.exists()
 
 
-def test_a_local_wheel_that_is_missing_is_named(
+def test_a_missing_local_wheel_is_named(
     fetch_server: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTRITON_SERVER_WHEEL", "/no/such.whl")
@@ -147,7 +147,7 @@ def test_a_local_wheel_with_the_wrong_hash_is_named(
         fetch_server.fetch(tmp_path / "server")
 
 
-def test_a_registry_out_of_reach_ends_in_one_sentence_that_says_what_to_do(tmp_path: Path) -> None:
+def test_an_unreachable_registry_is_reported_in_one_sentence_with_the_remedy(tmp_path: Path) -> None:
     script = REPOSITORY / "build_tools" / "fetch_server.py"
     done = subprocess.run(
         [sys.executable, script, tmp_path / "server"], capture_output=True, text=True, timeout=60, check=False
@@ -169,9 +169,7 @@ def test_an_old_glibc_or_another_c_library_is_refused(fetch_server: ModuleType, 
         fetch_server.check_platform(libc)
 
 
-def test_the_server_is_left_as_published_where_that_is_wanted(
-    published: Path, fetch_server: ModuleType, tmp_path: Path
-) -> None:
+def test_the_server_is_left_as_published_on_request(published: Path, fetch_server: ModuleType, tmp_path: Path) -> None:
     fetch_server.fetch(tmp_path / "server", tune=False)
     assert (tmp_path / "server" / "bin" / "tritonserver").read_bytes() == b"\x7fELF published"
 

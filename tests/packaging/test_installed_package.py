@@ -51,7 +51,7 @@ def test_the_server_finds_all_its_libraries() -> None:
     assert "not found" not in _run("/usr/bin/env", "ldd", _installed("bin/tritonserver"))
 
 
-def test_no_library_is_shipped_that_the_server_does_not_load() -> None:
+def test_only_libraries_that_the_server_loads_are_shipped() -> None:
     loaded = _run("/usr/bin/env", "ldd", _installed("bin/tritonserver"))
     assert [path.name for path in _installed("lib").iterdir() if path.name not in loaded] == []
 
@@ -68,7 +68,7 @@ def test_the_backend_is_installed_under_two_names() -> None:
     assert len({library.read_bytes() for library in libraries}) == 1
 
 
-def test_the_backend_for_python_files_brings_all_that_its_processes_need() -> None:
+def test_the_python_backend_includes_all_that_its_processes_need() -> None:
     folder = _installed("backends/python")
     assert os.access(folder / "pytriton-launch", os.X_OK)
     load = "import pytriton.proxy.worker.process_main, pytriton.python_backend.loader as loader; print(loader.__file__)"
@@ -89,7 +89,7 @@ def test_the_backend_for_python_files_brings_all_that_its_processes_need() -> No
 
 
 @pytest.mark.parametrize("library", BACKENDS)
-def test_the_backend_brings_its_own_cxx_runtime(library: str) -> None:
+def test_the_backend_includes_its_own_cxx_runtime(library: str) -> None:
     libraries = _run("/usr/bin/env", "ldd", _installed(library))
     assert "libstdc++" not in libraries
     assert "libgcc_s" not in libraries
@@ -105,7 +105,7 @@ def test_the_backend_exports_what_triton_looks_up_and_nothing_else(library: str)
 
 
 @pytest.mark.parametrize("name", ["nvidia-pytriton/LICENSE", "triton-inference-server/LICENSE", "NOTICE.txt"])
-def test_the_licences_go_along(name: str) -> None:
+def test_the_licences_are_included(name: str) -> None:
     assert _installed("licenses").joinpath(name).read_text()
 
 

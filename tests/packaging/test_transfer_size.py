@@ -10,7 +10,7 @@ import pytest
 
 @pytest.fixture
 def executable(transfer_size: ModuleType, tmp_path: Path) -> Path:
-    """A stand-in for the published server: what is known of it, among zeros."""
+    """A stand-in for the published server: its known parts, among zeros."""
     content = bytearray(max(constant.offset for constant in transfer_size.CONSTANTS) + 64)
     for offset, code, value, width in transfer_size.CONSTANTS:
         published = bytes.fromhex(code) + value.to_bytes(width, "little")
@@ -20,7 +20,7 @@ def executable(transfer_size: ModuleType, tmp_path: Path) -> Path:
     return path
 
 
-def test_every_number_is_raised_and_nothing_else_is_changed(transfer_size: ModuleType, executable: Path) -> None:
+def test_every_number_is_raised_and_nothing_else_changes(transfer_size: ModuleType, executable: Path) -> None:
     content = bytearray(executable.read_bytes())
     transfer_size.raise_transfer_size(executable)
     for offset, _, _, width in transfer_size.CONSTANTS:
@@ -29,7 +29,7 @@ def test_every_number_is_raised_and_nothing_else_is_changed(transfer_size: Modul
 
 
 @pytest.mark.parametrize("place", range(7))
-def test_another_version_is_refused_and_left_as_it_was(transfer_size: ModuleType, executable: Path, place: int) -> None:
+def test_another_version_is_refused_and_left_unchanged(transfer_size: ModuleType, executable: Path, place: int) -> None:
     content = bytearray(executable.read_bytes())
     content[transfer_size.CONSTANTS[place].offset] ^= 1
     executable.write_bytes(content)
@@ -40,7 +40,7 @@ def test_another_version_is_refused_and_left_as_it_was(transfer_size: ModuleType
     assert executable.read_bytes() == content
 
 
-def test_what_is_shorter_is_refused(transfer_size: ModuleType, tmp_path: Path) -> None:
+def test_a_file_that_is_too_short_is_refused(transfer_size: ModuleType, tmp_path: Path) -> None:
     script = tmp_path / "tritonserver"
     script.write_text("#!/bin/sh\n")
     with pytest.raises(ValueError, match="another version of the server"):

@@ -1,4 +1,4 @@
-"""Helpers of the tests of remote instances: models that say which actor serves them."""
+"""Helpers of the tests of remote instances: models that report which actor serves them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PID_OUT = [Tensor(name="y", shape=(-1,), dtype=np.float32), Tensor(name="pid", s
 
 
 class Double:
-    """Doubles numbers, and says in which process; -1 waits for a gate, -2 ends the process."""
+    """Doubles numbers, and returns its process; -1 waits for a gate, -2 kills the process."""
 
     def __init__(self, folder=None):
         self.folder = folder
@@ -60,7 +60,7 @@ def bind_pid(triton, name, infer_func, config=ONE_BY_ONE):
 
 
 def served_by(client, name, value=1.0):
-    """Sends a number, checks that it is doubled, and returns the process that answered."""
+    """Sends a number, checks that it is doubled, and returns the process that responded."""
     outputs = client.infer(name, {"x": np.array([[value]], np.float32)})
     assert outputs["y"].tolist() == [[2 * value]]
     return outputs["pid"].item()

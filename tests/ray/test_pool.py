@@ -74,7 +74,7 @@ def test_a_client_uses_all_replicas(pool, protocol):
     assert {result["pid"].item() for result in results} == {replica.pid for replica in pool.replicas()}
 
 
-def test_clients_of_asyncio_and_of_other_kinds_take_the_pools_urls(pool):
+def test_clients_of_all_kinds_accept_the_pools_urls(pool):
     async def sent():
         async with pool.aclient("Multiply") as client:
             return await asyncio.gather(*(client.infer_sample(X) for _ in range(4)))
@@ -85,7 +85,7 @@ def test_clients_of_asyncio_and_of_other_kinds_take_the_pools_urls(pool):
 
 
 @pytest.mark.slow
-def test_a_pool_is_found_by_its_name_and_goes_to_other_processes(pool, cluster):
+def test_a_pool_is_found_by_its_name_and_can_be_pickled(pool, cluster):
     import ray
 
     @ray.remote(num_cpus=0)
@@ -132,7 +132,7 @@ def test_a_gateway_follows_the_replicas(pool):
 
 
 @pytest.mark.slow
-def test_a_replica_that_dies_comes_back_at_another_address_which_clients_learn(pool):
+def test_clients_find_a_restarted_replica_at_its_new_address(pool):
     with pool.client("Multiply") as client:
         client.infer_sample(X)
         victim = pool.replicas()[0]
@@ -169,7 +169,7 @@ def test_updates_lose_no_request(cluster):
 
 
 @pytest.mark.slow
-def test_a_build_that_fails_says_why_and_leaves_nothing(cluster):
+def test_a_failed_build_gives_the_reason_and_leaves_nothing(cluster):
     with pytest.raises(PyTritonRuntimeError) as caught:
         deployed("refused", refusing, replicas=1)
     text = str(caught.value)
@@ -186,7 +186,7 @@ def connect_state(name):
 
 
 @pytest.mark.slow
-def test_an_update_that_fails_leaves_the_replicas_that_there_were(pool):
+def test_a_failed_update_leaves_the_old_replicas(pool):
     with pytest.raises(PyTritonRuntimeError, match="LookupError: there are no weights") as caught:
         deployed(build=refusing)
     assert str(caught.value).endswith("The earlier replicas still serve.")
@@ -197,7 +197,7 @@ def test_an_update_that_fails_leaves_the_replicas_that_there_were(pool):
     assert pool.status().state == "RUNNING"
 
 
-def test_a_cluster_without_room_says_what_it_has(cluster):
+def test_a_full_cluster_is_reported_with_its_resources(cluster):
     with pytest.raises(
         PyTritonRuntimeError, match=r"not deployed within 2 s\. .*requires 64 CPU \(free in the cluster: "
     ):
@@ -219,14 +219,14 @@ sys.meta_path.insert(0, Hiding())
 
 
 @pytest.mark.slow
-def test_a_node_without_the_package_says_so(cluster, tmp_path):
+def test_a_node_without_the_package_is_reported(cluster, tmp_path):
     (tmp_path / "sitecustomize.py").write_text(HIDING)
     options = {"runtime_env": {"env_vars": {"PYTHONPATH": str(tmp_path)}}}
     with pytest.raises(PyTritonRuntimeError, match="No module named 'pytriton'"):
         deployed("bare", replicas=1, actor_options=options)
 
 
-def test_a_client_that_does_not_reach_the_replicas_says_where_they_are():
+def test_a_client_that_cannot_reach_the_replicas_names_their_addresses():
     urls = ["http://192.0.2.77:8000", "http://192.0.2.78:8000"]
     client = ModelClient(lambda: urls, "Multiply", init_timeout_s=1.0)
     with client, pytest.raises(Exception, match=r"192\.0\.2\.7[78]"):
@@ -248,12 +248,12 @@ def test_a_client_that_does_not_reach_the_replicas_says_where_they_are():
         ({"timeout_s": 0}, "timeout_s is 0"),
     ],
 )
-def test_arguments_that_cannot_work_are_refused(arguments, message):
+def test_invalid_arguments_are_refused(arguments, message):
     with pytest.raises(PyTritonBadParameterError, match=message.replace("(", r"\(")):
         deploy(**{"build": building(), "name": "refused", **arguments})
 
 
-def test_a_function_that_cannot_be_sent_is_refused():
+def test_a_function_that_cannot_be_pickled_is_refused():
     lock = threading.Lock()
     with pytest.raises(PyTritonBadParameterError, match="build cannot be sent to other nodes: TypeError"):
         application(lambda triton: lock)

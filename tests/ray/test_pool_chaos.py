@@ -104,19 +104,19 @@ def ready(pool):
     return [replica for replica in pool.replicas() if replica.is_ready]
 
 
-def test_actors_that_are_killed_are_back_within_ten_seconds(nodes):
+def test_killed_actors_are_replaced_within_ten_seconds(nodes):
     pool = deployed("killed", building(), 3)
     with load(pool):
         for _ in range(8):
             victim = random.choice(pool.replicas())
             os.kill(victim.pid, signal.SIGKILL)
             killed = time.monotonic()
-            wait_until(lambda victim=victim: len(ready(pool)) == 3 and is_gone(pool, victim), 60.0)
+            wait_until(lambda victim=victim: len(ready(pool)) == 3 and is_removed(pool, victim), 60.0)
             assert time.monotonic() - killed < WHOLE_S
     pool.shutdown()
 
 
-def is_gone(pool, victim):
+def is_removed(pool, victim):
     return victim.id not in {replica.id for replica in pool.replicas()}
 
 
@@ -132,7 +132,7 @@ def test_a_node_is_killed_every_ten_seconds_for_two_minutes(nodes, cluster):
     pool.shutdown()
 
 
-def test_updates_of_the_function_and_of_the_number_lose_no_request(nodes):
+def test_updating_the_function_or_the_number_of_replicas_loses_no_request(nodes):
     pool = deployed("updates", building(1), 3)
     with load(pool) as clients:
         for version, replicas in ((2, 3), (2, 1), (3, 1), (3, 2), (4, 2)):
@@ -151,7 +151,7 @@ def test_a_node_is_drained_without_a_lost_request(nodes, cluster):
     pool.shutdown()
 
 
-def test_a_pool_grows_within_fifteen_seconds_of_the_load_and_shrinks_after_it(nodes):
+def test_a_pool_grows_within_fifteen_seconds_under_load_and_shrinks_afterwards(nodes):
     autoscale = Autoscale(1, 3, queue_ms=50, downscale_delay_s=5)
     pool = deployed("scaled", building(seconds=0.05), None, autoscale=autoscale)
     assert len(ready(pool)) == 1

@@ -49,18 +49,18 @@ def test_instances_on_several_nodes_in_processes_and_in_threads_share_the_load(t
     assert os.getpid() in seen
 
 
-def test_requests_and_responses_are_what_they_are_anywhere(triton, name, client):
+def test_requests_and_responses_are_those_of_other_instances(triton, name, client):
     def make():
         def infer(requests):
             responses = []
             for request in requests:
                 request["x"][:] += 1  # inputs may be changed
                 texts = [text + b"!" for text in request["text"].ravel()]
-                told = f"{request.request_id} {request.parameters['n']} {request.requested_output_names}"
+                metadata = f"{request.request_id} {request.parameters['n']} {request.requested_output_names}"
                 outputs = {
                     "y": request["x"],
                     "text": np.array(texts, object).reshape(-1, 1),
-                    "told": np.array([[told]]),
+                    "metadata": np.array([[metadata]]),
                 }
                 responses.append(Response(outputs, parameters={"seen": True}))
             return responses
@@ -68,8 +68,8 @@ def test_requests_and_responses_are_what_they_are_anywhere(triton, name, client)
         return infer
 
     text = Tensor(name="text", shape=(1,), dtype=bytes)
-    told = Tensor(name="told", shape=(1,), dtype=bytes)
-    triton.bind(name, remote(make), [*FLOATS_IN, text], [*FLOATS_OUT, text, told])
+    metadata = Tensor(name="metadata", shape=(1,), dtype=bytes)
+    triton.bind(name, remote(make), [*FLOATS_IN, text], [*FLOATS_OUT, text, metadata])
 
     x = np.arange(1 << 18, dtype=np.float32).reshape(1, -1)  # a megabyte, which Ray keeps in its object store
     inputs = {"x": x, "text": np.array([[b"\x00\xff"]], object)}
@@ -77,7 +77,7 @@ def test_requests_and_responses_are_what_they_are_anywhere(triton, name, client)
 
     assert np.array_equal(result.as_numpy("y"), x + 1)
     assert result.as_numpy("text").tolist() == [[b"\x00\xff!"]]
-    assert result.as_numpy("told").tolist() == [[b"id 7 ['y', 'text', 'told']"]]
+    assert result.as_numpy("metadata").tolist() == [[b"id 7 ['y', 'text', 'metadata']"]]
     assert result.get_response().parameters["seen"].bool_param
 
 
@@ -156,7 +156,7 @@ def return_one():
 
 
 @pytest.mark.parametrize("factory", [count, count_async])
-def test_a_generator_streams_and_ends_when_its_client_leaves(triton, name, factory):
+def test_a_generator_streams_and_is_closed_when_its_client_disconnects(triton, name, factory):
     triton.bind(name, remote(factory), FLOATS_IN, FLOATS_OUT, config=STREAMING)
 
     ys, finals = streamed(triton, name, 3)
@@ -181,7 +181,7 @@ def test_a_function_of_a_decoupled_model_may_return(triton, name):
     assert streamed(triton, name, 3) == ([3], [True])
 
 
-def test_an_actor_ends_with_its_model_after_close_was_called(triton, name, client, tmp_path):
+def test_an_actor_exits_with_its_model_after_closing_it(triton, name, client, tmp_path):
     bind_pid(triton, name, instances(1, tmp_path))
     pid = served_by(client, name)
 
@@ -191,7 +191,7 @@ def test_an_actor_ends_with_its_model_after_close_was_called(triton, name, clien
     assert (tmp_path / f"closed-{pid}").exists()
 
 
-def test_what_a_dead_actor_held_goes_to_another_one(triton, name, client, tmp_path, caplog):
+def test_batches_of_a_dead_actor_go_to_another_one(triton, name, client, tmp_path, caplog):
     bind_pid(triton, name, instances(2, tmp_path))
     held = Background(lambda: served_by(client, name, -1))
     killed = entered(tmp_path)
@@ -209,7 +209,7 @@ def test_what_a_dead_actor_held_goes_to_another_one(triton, name, client, tmp_pa
     assert killed not in seen
 
 
-def test_a_batch_of_the_only_actor_waits_for_its_successor(triton, name, client, tmp_path):
+def test_a_batch_of_the_only_actor_waits_for_its_replacement(triton, name, client, tmp_path):
     bind_pid(triton, name, instances(1, tmp_path))
     killed = served_by(client, name)
 
@@ -262,7 +262,7 @@ def test_a_batch_is_not_sent_again_without_retries(triton, name, client):
     wait_until(lambda: triton.report.instances(name) == (2, 1))
 
 
-def test_a_factory_that_raises_is_an_error_of_bind(triton, name):
+def test_bind_raises_the_error_of_a_factory(triton, name):
     def make():
         raise ValueError("no weights")
 
@@ -274,12 +274,12 @@ def test_a_factory_that_raises_is_an_error_of_bind(triton, name):
     )
 
 
-def test_what_the_factory_returns_is_checked(triton, name):
+def test_the_result_of_the_factory_is_checked(triton, name):
     with pytest.raises(PyTritonInvalidOperationError, match=r"decoupled=True"):
         bind_floats(triton, name, remote(count))
 
 
-def test_a_full_cluster_is_an_error_of_bind_that_says_what_there_is(triton, name):
+def test_bind_reports_a_full_cluster_with_its_resources(triton, name):
     instance = RemoteInstance(return_one, num_cpus=64, num_gpus=1, placement_timeout_s=0.5)
 
     with pytest.raises(PyTritonInvalidOperationError) as caught:
@@ -304,7 +304,7 @@ def test_the_server_cannot_be_called_from_an_actor(triton, name):
     assert "an actor has no connection to the server" in send_floats(triton, name, [1])
 
 
-def test_what_cannot_be_sent_is_named_when_it_is_bound(triton, name):
+def test_bind_names_arguments_that_cannot_be_pickled(triton, name):
     lock = __import__("threading").Lock()
 
     with pytest.raises(PyTritonBadParameterError, match="instance 0 cannot be sent to its actor: TypeError"):
@@ -327,7 +327,7 @@ def test_an_actor_takes_no_tensors_of_gpus(triton, name):
         ({"ray_actor_options": {"colour": "red"}}, "Ray does not accept the actor options"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(settings, words):
+def test_invalid_settings_are_refused(settings, words):
     with pytest.raises(PyTritonBadParameterError, match=words):
         RemoteInstance(return_one, **settings)
 
@@ -356,7 +356,7 @@ input()
 
 
 @pytest.mark.slow
-def test_actors_end_with_the_process_that_serves(cluster, tmp_path):
+def test_actors_exit_with_the_serving_process(cluster, tmp_path):
     path = tmp_path / "pid"
     with Script(tmp_path, SCRIPT.format(address=cluster.address, path=str(path))) as script:
         while script.line() != "runs":

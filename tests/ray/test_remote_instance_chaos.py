@@ -57,7 +57,7 @@ def test_kills_of_actors_lose_no_request(triton, name):
     wait_until(lambda: triton.report.instances(name)[1] >= len(killed), 30)
 
 
-def test_the_end_of_a_node_loses_no_request_and_its_actors_start_on_another_one(cluster, triton, name):
+def test_a_killed_node_loses_no_request_and_its_actors_start_on_another_one(cluster, triton, name):
     spare = {"num_cpus": 1, "resources": {"spare": 1}, "object_store_memory": MEMORY}
     nodes = [cluster.add_node(**spare)]
     there = instances(1, retries=2, ray_actor_options={"resources": {"spare": 1}})
@@ -76,7 +76,7 @@ def test_the_end_of_a_node_loses_no_request_and_its_actors_start_on_another_one(
     assert triton.report.instances(name)[1] >= 1
 
 
-def test_binding_again_under_load_loses_no_request_and_ends_the_old_actors(triton, name):
+def test_rebinding_under_load_loses_no_request_and_stops_the_old_actors(triton, name):
     bind_pid(triton, name, instances(2))
 
     def bind_again(_):

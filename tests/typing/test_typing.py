@@ -37,7 +37,7 @@ def lines_of_pyright(folder):
 
 
 @pytest.mark.parametrize("check", [lines_of_mypy, lines_of_pyright])
-def test_only_what_is_wrong_is_an_error(check, tmp_path):
+def test_only_mistakes_are_reported(check, tmp_path):
     wrong = {
         (script.name, number)
         for script in SCRIPTS.glob("*.py")

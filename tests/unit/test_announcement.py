@@ -1,4 +1,4 @@
-"""What is said of where models are served."""
+"""The lines that tell where models are served."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_with_logging_lines_are_logged_and_not_printed(monkeypatch):
     logger = own_logger("test_announcement.configured")
     logger.addHandler(logging.StreamHandler(log))
     tell(logger, ["one"])
-    assert log.getvalue() == ""  # the program has not asked for INFO
+    assert log.getvalue() == ""  # the program has not enabled INFO
     logger.setLevel(logging.INFO)
     tell(logger, ["two"])
     assert (log.getvalue(), sys.stderr.getvalue()) == ("two\n", "")

@@ -51,7 +51,7 @@ def test_a_file_includes_only_from_its_own_layer_or_from_those_below(path):
     assert not above, f"{path} includes {above} from a layer above its own"
 
 
-def test_headers_include_each_other_in_no_circle():
+def test_headers_have_no_circular_includes():
     headers = {path: set(included(path)) for path in FILES if path.suffix == ".h"}
     while free := {path for path, needed in headers.items() if not needed & headers.keys()}:
         for path in free:

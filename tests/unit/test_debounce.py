@@ -8,7 +8,7 @@ import time
 from pytriton.utils.debounce import Debouncer
 
 
-def test_several_requests_are_one_call_after_the_last():
+def test_several_requests_make_one_call_after_the_last():
     calls, called = [], threading.Event()
 
     def note():
@@ -26,7 +26,7 @@ def test_several_requests_are_one_call_after_the_last():
     assert len(calls) == 1
 
 
-def test_a_request_after_a_call_is_another_call():
+def test_a_request_after_a_call_makes_another_call():
     called = threading.Semaphore(0)
     debouncer = Debouncer(0.01, called.release, "test")
 

@@ -31,5 +31,5 @@ def test_examples_of(module):
     assert runner.summarize(verbose=False).failed == 0
 
 
-def test_there_are_examples():
+def test_docstrings_have_examples():
     assert sum(len(examples_of(module)) for module in MODULES) > 15

@@ -11,7 +11,7 @@ from pytriton.utils.exit_status import describe_exit
 
 
 @pytest.mark.parametrize(("returncode", "words"), [(0, "exited with status 0"), (3, "exited with status 3")])
-def test_a_process_that_exits_is_told_with_its_status(returncode, words):
+def test_an_exited_process_is_described_with_its_status(returncode, words):
     assert describe_exit(returncode) == words
 
 
@@ -21,10 +21,10 @@ def killed_by(number):
         return process.wait()
 
 
-def test_a_process_that_is_killed_is_told_with_the_signals_name():
+def test_a_killed_process_is_described_with_the_signals_name():
     assert describe_exit(killed_by(signal.SIGKILL)) == "was killed by SIGKILL"
 
 
-def test_a_signal_without_a_name_is_told_by_its_number():
+def test_an_unnamed_signal_is_described_by_its_number():
     number = signal.SIGRTMIN + 3
     assert describe_exit(killed_by(number)) == f"was killed by signal {int(number)}"

@@ -1,6 +1,6 @@
 """A script that was written for nvidia-pytriton 0.7.0 finds every name where it was, with the same parameters.
 
-``interface_0_7_0.txt`` says what there was. There may be more parameters and fields behind those.
+``interface_0_7_0.txt`` lists them. There may be more parameters and fields behind those.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def fields_of(cls):
 
 
 def check_parameters(given, wanted):
-    """All that is wanted is there, in the same order; what is there besides, or is required there, may be left out."""
+    """All parameters exist in the same order; additional ones are optional."""
     names = [each.name for each in wanted]
     required = {each.name for each in wanted if each.default is REQUIRED}
     given = [each.replace(default=REQUIRED) if each.name in required else each for each in given]
@@ -137,7 +137,7 @@ def test_interface(module, line):
     CHECKS[kind](module, declaration)
 
 
-def test_the_whole_interface_is_looked_at():
+def test_the_whole_interface_is_checked():
     assert {module for module, _ in LINES} == {
         "pytriton.client",
         "pytriton.client.auth",

@@ -91,20 +91,20 @@ def test_any_exception_is_one_line_with_its_whole_traceback(text, message):
 
 @settings(max_examples=50)
 @given(st.dictionaries(texts, values), values, values)
-def test_whatever_a_record_has_is_one_line(extra, message, argument):
+def test_a_record_with_any_attributes_is_one_line(extra, message, argument):
     record = record_of(message, (argument,))
     record.__dict__.update((name, value) for name, value in extra.items() if name not in record.__dict__)
     assert set(entry_of(record)) >= BASE
 
 
 @pytest.mark.parametrize("created", [math.nan, math.inf, -1e30, None, "now"])
-def test_a_time_that_is_none_is_no_reason_to_fail(created):
+def test_an_invalid_time_does_not_fail(created):
     record = record_of()
     record.created = created
     assert entry_of(record)["message"] == "text"
 
 
-def test_what_has_no_text_is_named(log):
+def test_objects_that_cannot_be_printed_are_named(log):
     class OddError(Exception):
         __str__ = Unprintable.__str__
 
@@ -133,7 +133,7 @@ def test_the_keys_of_a_record():
     }
 
 
-def test_arguments_that_do_not_fit_are_shown():
+def test_mismatched_arguments_are_shown():
     assert entry_of(record_of("%d", ("x",)))["message"] == "%d (arguments: ('x',))"
 
 
@@ -179,7 +179,7 @@ def test_records_name_the_current_span(log):
 
 @settings(max_examples=50)
 @given(texts, st.dictionaries(st.sampled_from(["model", "request_id", "trace_id"]), st.text("abc")))
-def test_a_relayed_record_is_as_it_was(message, extra):
+def test_a_relayed_record_is_unchanged(message, extra):
     try:
         raise ValueError("no luck")
     except ValueError as error:
@@ -211,7 +211,7 @@ def test_a_relayed_record_is_as_it_was(message, extra):
         '{"timestamp":"2026-01-01T00:00:00.000Z","level":[],"logger":"a","message":"b","line":"x"}',
     ],
 )
-def test_lines_that_are_no_records_are_messages(log, line):
+def test_lines_that_are_not_records_become_messages(log, line):
     logger, lines = log
     relay(f"{line}\n\n", logger, logging.WARNING, model="Double")
     (entry,) = map(json.loads, lines)
@@ -223,14 +223,14 @@ def test_lines_that_are_no_records_are_messages(log, line):
     ("format_name", "level", "wrong"),
     [("xml", "", "PYTRITON_LOG_FORMAT is 'xml'"), ("json", "LOUD", "'LOUD' is not a log level")],
 )
-def test_a_format_or_a_level_that_does_not_exist_is_refused(monkeypatch, format_name, level, wrong):
+def test_an_unknown_format_or_level_is_refused(monkeypatch, format_name, level, wrong):
     monkeypatch.setenv("PYTRITON_LOG_FORMAT", format_name)
     monkeypatch.setenv("PYTRITON_LOG_LEVEL", level)
     with pytest.raises(PyTritonBadParameterError, match=wrong):
         json_logs.follow_environment()
 
 
-def test_text_is_what_it_is_by_default(monkeypatch):
+def test_the_default_format_is_text(monkeypatch):
     monkeypatch.delenv("PYTRITON_LOG_FORMAT", raising=False)
     assert not json_logs.follow_environment()
     assert json_logs.environment() == {}

@@ -36,6 +36,6 @@ def test_documentation_has_the_current_table() -> None:
     assert table() in (ROOT / "docs" / "examples.md").read_text()
 
 
-def test_no_service_takes_many_more_lines_than_elsewhere() -> None:
+def test_no_service_takes_many_more_lines_than_with_other_tools() -> None:
     ratios = [float(row.split("|")[-2]) for row in table().splitlines()[2:]]
     assert max(ratios) <= 1.2

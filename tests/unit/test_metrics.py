@@ -1,4 +1,4 @@
-"""Definitions of metrics, and what is sent of their values."""
+"""Definitions of metrics, and the updates that are sent."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def test_another_definition_of_buckets_names_both(name: str) -> None:
         (lambda: Histogram("a", "", buckets=[math.inf]), "one or more"),
     ],
 )
-def test_what_prometheus_refuses_is_refused_with_what_to_do(make: object, message: str) -> None:
+def test_names_that_prometheus_refuses_are_refused_with_the_remedy(make: object, message: str) -> None:
     with pytest.raises(PyTritonBadParameterError, match=message):
         make()  # type: ignore[operator]
 
 
-def test_values_that_cannot_be_are_refused(name: str) -> None:
+def test_invalid_values_are_refused(name: str) -> None:
     counter = Counter(name, "")
     with pytest.raises(PyTritonBadParameterError, match=r"cannot grow by -1: use a Gauge"):
         counter.inc(-1)
@@ -89,7 +89,7 @@ def test_values_that_cannot_be_are_refused(name: str) -> None:
         Histogram(f"{name}_h", "").observe(math.inf)
 
 
-def test_labels_are_given_all_and_only_where_there_are_some(name: str) -> None:
+def test_labels_must_match_the_declared_ones(name: str) -> None:
     gauge = Gauge(name, "", ["a", "b"])
     with pytest.raises(PyTritonBadParameterError, match=r"has the labels \['a', 'b'\]: call labels\(\)"):
         gauge.inc()
@@ -114,7 +114,7 @@ def test_metrics_may_be_pickled_with_the_functions_that_use_them(name: str) -> N
         assert repr(pickle.loads(pickle.dumps(metric))) == repr(metric)
 
 
-def test_a_server_gets_what_it_lacks() -> None:
+def test_a_server_gets_missing_updates() -> None:
     value = value_of(MetricKind.COUNTER)
     first, second = Sent(1), Sent(2)
     value.add(2)
@@ -125,7 +125,7 @@ def test_a_server_gets_what_it_lacks() -> None:
     assert value.updates(second) == [(2, MetricOperation.INCREMENT, 5, 1)]
 
 
-def test_a_gauge_that_was_set_is_set() -> None:
+def test_a_set_gauge_is_sent_as_its_value() -> None:
     value = value_of(MetricKind.GAUGE)
     sent = Sent(1)
     value.set(4)
@@ -165,13 +165,13 @@ def test_rounding_moves_no_observation_to_another_bucket() -> None:
         assert means[0] <= 0.1 < means[1] <= 0.3 < means[2]
 
 
-def test_a_change_is_told_once_until_it_is_collected() -> None:
-    told: list[MetricValue] = []
-    families = Families(told.append)
+def test_a_change_is_signalled_once_until_it_is_collected() -> None:
+    changed: list[MetricValue] = []
+    families = Families(changed.append)
     value = families.value(families.define(FamilySpec(MetricKind.GAUGE, "a", "", (), ())), ())
     value.add(1)
-    assert told == [value]
+    assert changed == [value]
     value.is_due = False
     value.add(1)
     value.add(1)
-    assert told == [value, value]
+    assert changed == [value, value]

@@ -62,30 +62,30 @@ def request_in(line):
     return json.loads(words[words.index("-d") + 1])
 
 
-def test_table_says_what_each_model_is():
+def test_table_describes_each_model():
     rows = [ModelRow("Double", 2, "READY", ["x: FP32 (-1,)"], ["y: FP32 (-1,)"], "curl -s http://here -d '{}'")]
     text = Page(triton_html(rows, [HTTP, GRPC], alive=True)).text
     for shown in (*rows[0][:1], "2", "READY", "x: FP32 (-1,)", "y: FP32 (-1,)", rows[0].request, HTTP, GRPC):
         assert shown in text
 
 
-def test_table_says_that_the_server_does_not_run_and_how_to_start_it():
+def test_table_of_a_stopped_server_explains_how_to_start_it():
     text = Page(triton_html([ModelRow("Double", 1, NOT_LOADED)], [], alive=False)).text
     assert "The server is not running; triton.run() starts it." in text
 
 
-def test_table_says_how_the_server_ended():
+def test_table_reports_how_the_server_exited():
     text = Page(triton_html([], [], alive=False, ended="was killed by SIGKILL")).text
     assert "it was killed by SIGKILL. triton.stop() and triton.run() restart it." in text
 
 
-def test_table_says_how_to_load_what_is_not_loaded():
+def test_table_explains_how_to_load_models_that_are_not_loaded():
     hint = "triton.run() loads what is not loaded yet."
     assert hint in Page(triton_html([ModelRow("Double", 1, NOT_LOADED)], [HTTP], alive=True)).text
     assert hint not in Page(triton_html([ModelRow("Double", 1, "READY")], [HTTP], alive=True)).text
 
 
-def test_table_without_models_says_how_to_bind_one():
+def test_table_without_models_explains_how_to_bind_one():
     page = Page(triton_html([], [HTTP], alive=True))
     assert "triton.bind(…) binds one." in page.text
     assert not page.attributes("table")
@@ -128,35 +128,35 @@ def test_page_runs_nothing_and_fetches_nothing():
         assert "url(" not in attributes.get("style", "")
 
 
-def test_row_of_a_model_has_its_tensors_and_the_state_that_the_server_tells():
+def test_row_of_a_model_has_its_tensors_and_the_state_reported_by_the_server():
     spec = spec_of(Tensor((-1, 3), np.uint8, "image"), Tensor((1,), bytes, "hint", optional=True), version=3)
     (row,) = model_rows([spec], {("Model", 3): "LOADING"}, [GRPC, HTTP])
     assert row[:5] == ("Model", 3, "LOADING", ["image: UINT8 (-1, 3)", "hint: BYTES (1,) optional"], ["y: FP32 (-1,)"])
     assert f"{HTTP}/v2/models/Model/versions/3/infer" in row.request
 
 
-def test_model_that_the_server_does_not_know_is_not_loaded():
+def test_model_unknown_to_the_server_is_shown_as_not_loaded():
     assert model_rows([spec_of()], {})[0].state == NOT_LOADED
 
 
-def test_models_of_the_users_own_repository_come_last():
+def test_models_of_a_repository_are_listed_last():
     rows = model_rows([spec_of(name="Bound")], {("Ensemble", 1): "READY", ("Bound", 1): "READY"}, [HTTP])
     assert [row.name for row in rows] == ["Bound", "Ensemble"]
     assert rows[1].request == ""
 
 
 @pytest.mark.parametrize("urls", [[], [GRPC]])
-def test_there_is_no_request_where_http_is_not_served(urls):
+def test_no_request_is_shown_without_http(urls):
     assert model_rows([spec_of()], {}, urls)[0].request == ""
 
 
-def test_a_decoupled_model_is_asked_for_a_stream():
+def test_request_of_a_decoupled_model_asks_for_a_stream():
     line = curl(spec_of(Tensor((1,), np.int32, "x"), decoupled=True), HTTP)
     assert line.startswith("curl -sN ")
     assert line.endswith("""/generate_stream -d '{"x":1}'""")
 
 
-def test_there_is_no_request_for_a_decoupled_model_of_larger_tensors():
+def test_no_request_is_shown_for_a_decoupled_model_of_larger_tensors():
     assert curl(spec_of(Tensor((2,), np.int32, "x"), decoupled=True), HTTP) == ""
 
 
@@ -188,7 +188,7 @@ def test_request_has_values_of_the_datatype(dtype, values):
         (Tensor((-1,), ml_dtypes.bfloat16, "x"), 6),
     ],
 )
-def test_what_is_large_or_not_for_json_is_sent_as_zeros(tensor, size):
+def test_large_and_non_json_inputs_are_sent_as_zeros(tensor, size):
     line = curl(spec_of(tensor, Tensor((1,), np.float64, "also")), HTTP)
     words = shlex.split(line)
     text = words[words.index("%s") + 1].removesuffix(";")
@@ -200,7 +200,7 @@ def test_what_is_large_or_not_for_json_is_sent_as_zeros(tensor, size):
     assert len(line) < 500
 
 
-def test_outputs_that_json_does_not_carry_are_asked_for_as_bytes():
+def test_non_json_outputs_are_requested_as_bytes():
     line = curl(spec_of(Tensor((1,), np.int8, "x"), outputs=(Tensor((1,), np.float16, "y"),)), HTTP)
     assert request_in(line)["parameters"] == {"binary_data_output": True}
 
@@ -217,7 +217,7 @@ def test_names_survive_the_shell(names):
     dtype=st.sampled_from([np.bool_, np.uint8, np.int64, np.float32, bytes]),
     batching=st.booleans(),
 )
-def test_request_fits_what_was_bound(shape, dtype, batching):
+def test_request_matches_the_bound_model(shape, dtype, batching):
     (x,) = _inputs_of(curl(spec_of(Tensor(tuple(shape), dtype, "x"), batching=batching), HTTP))
     inner = x["shape"][1:] if batching else x["shape"]
     assert len(inner) == max(1, len(shape))

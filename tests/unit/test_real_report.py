@@ -52,7 +52,7 @@ def test_report_compares_rounds_and_batches(tmp_path: Path) -> None:
     assert (tmp_path / "report.md").read_text() == report
 
 
-def test_numbers_of_the_page_are_replaced_and_nothing_else(tmp_path: Path) -> None:
+def test_only_the_numbers_of_the_page_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "assets").mkdir()
     for name in ("real_models.png", "real_models.svg"):
         (tmp_path / name).write_text(name)
@@ -64,7 +64,7 @@ def test_numbers_of_the_page_are_replaced_and_nothing_else(tmp_path: Path) -> No
     assert (tmp_path / "assets" / "real_models.png").read_text() == "real_models.png"
 
 
-def test_page_without_markers_is_left_alone(tmp_path: Path) -> None:
+def test_page_without_markers_is_not_changed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("text")
     with pytest.raises(ValueError, match="lacks the markers"):
@@ -73,7 +73,7 @@ def test_page_without_markers_is_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["digits", "images"])
-def test_answers_are_compared_with_the_models_own(name: str) -> None:
+def test_responses_are_compared_with_the_models_own_results(name: str) -> None:
     model = MODELS[name]
     assert model.output_shape is not None
     expected = np.full(model.output_shape, 3, model.output_dtype)

@@ -26,7 +26,7 @@ def test_a_signal_in_the_middle_of_a_wait_does_not_block_it():
         assert woken.wait(10)
 
 
-def test_the_handlers_of_before_are_restored():
+def test_the_previous_handlers_are_restored():
     before = signal.getsignal(signal.SIGTERM)
     with wake_on_signals(threading.Event()):
         assert signal.getsignal(signal.SIGTERM) is not before

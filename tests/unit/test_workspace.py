@@ -106,7 +106,7 @@ def test_a_path_that_does_not_exist_is_made_for_its_owner_alone(tmp_path):
 
 
 @pytest.mark.parametrize("given", [None, "new"])
-def test_cleaning_removes_the_folder_and_what_is_in_it(given, tmp_path):
+def test_cleaning_removes_the_folder_and_its_contents(given, tmp_path):
     workspace = Workspace(given and tmp_path / given)
     fill(workspace)
     assert not workspace.is_empty()
@@ -116,7 +116,7 @@ def test_cleaning_removes_the_folder_and_what_is_in_it(given, tmp_path):
     assert workspace.is_empty()
 
 
-def test_cleaning_keeps_what_was_there_before(tmp_path):
+def test_cleaning_keeps_earlier_files(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").touch()
     workspace = Workspace(tmp_path / "mine")
@@ -144,7 +144,7 @@ def test_cleaning_twice_does_nothing_more():
     assert not workspace.exists()
 
 
-def test_cleaning_a_folder_that_is_gone_is_silent():
+def test_cleaning_a_deleted_folder_is_silent():
     workspace = Workspace()
     for entry in workspace.path.iterdir():
         entry.unlink()
@@ -154,7 +154,7 @@ def test_cleaning_a_folder_that_is_gone_is_silent():
         workspace.clean()
 
 
-def test_what_cannot_be_removed_is_warned_about(monkeypatch):
+def test_files_that_cannot_be_removed_are_warned_about(monkeypatch):
     workspace = Workspace()
     fill(workspace)
 
@@ -167,7 +167,7 @@ def test_what_cannot_be_removed_is_warned_about(monkeypatch):
             workspace.clean()
 
 
-def test_a_cleaned_workspace_can_be_used_again():
+def test_a_cleaned_workspace_can_be_reused():
     workspace = Workspace()
     path = workspace.path
     for _ in range(3):
@@ -191,7 +191,7 @@ def test_twenty_rounds_leave_no_descriptor_open():
     assert len(names("/proc/self/fd")) == before
 
 
-def test_a_workspace_that_is_forgotten_is_cleaned():
+def test_a_dropped_workspace_is_cleaned():
     workspace = Workspace()
     path = workspace.path
     del workspace
@@ -200,7 +200,7 @@ def test_a_workspace_that_is_forgotten_is_cleaned():
     assert not path.exists()
 
 
-def test_a_workspace_is_cleaned_when_the_process_ends():
+def test_a_workspace_is_cleaned_when_the_process_exits():
     code = "from pytriton.utils.workspace import Workspace; workspace = Workspace(); print(workspace.path)"
     path = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
@@ -208,7 +208,7 @@ def test_a_workspace_is_cleaned_when_the_process_ends():
     assert not pathlib.Path(path).exists()
 
 
-def test_a_forked_child_leaves_the_workspace_alone():
+def test_a_forked_child_does_not_clean_the_workspace():
     code = """
 import os
 from pytriton.utils.workspace import Workspace
@@ -225,7 +225,7 @@ print(workspace.exists())
     assert result.stdout.split() == ["True"]
 
 
-def test_what_a_killed_process_left_is_swept_by_the_next(home):
+def test_files_of_a_killed_process_are_swept_by_the_next(home):
     left = killed_process()
     assert (left / "models" / "config.pbtxt").exists()
     workspace = Workspace()
@@ -234,7 +234,7 @@ def test_what_a_killed_process_left_is_swept_by_the_next(home):
     assert names(home) == [workspace.path.name]
 
 
-def test_what_a_killed_process_left_in_a_given_folder_is_swept_by_the_next(tmp_path):
+def test_files_of_a_killed_process_in_a_given_folder_are_swept_by_the_next(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes").touch()
     killed_process(str(tmp_path / "mine"))
@@ -269,7 +269,7 @@ def test_a_sweep_reads_nothing_of_another_user(home, monkeypatch):
     assert record.exists()
 
 
-def test_a_sweep_leaves_what_is_in_use_and_what_is_no_workspace(home):
+def test_a_sweep_keeps_workspaces_in_use_and_other_files(home):
     used = Workspace()
     fill(used)
     (home / "pytriton-notes").mkdir()
@@ -320,7 +320,7 @@ def test_a_link_to_a_folder_is_a_workspace(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["file", "file/below"])
-def test_a_file_where_the_folder_should_be_is_named(tmp_path, path):
+def test_a_file_in_place_of_the_folder_is_named(tmp_path, path):
     (tmp_path / "file").write_text("mine")
     with pytest.raises(PyTritonWorkspaceError, match=r"The workspace '.*file.*' is not a folder: '.*file' is a file"):
         Workspace(tmp_path / path)
@@ -330,14 +330,14 @@ def test_a_file_where_the_folder_should_be_is_named(tmp_path, path):
     assert (tmp_path / "file").read_text() == "mine"
 
 
-def test_a_file_where_home_should_be_is_named(tmp_path, monkeypatch):
+def test_a_file_in_place_of_the_home_folder_is_named(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("PYTRITON_HOME", str(tmp_path / "file"))
     with pytest.raises(PyTritonWorkspaceError, match=r"file' is not a folder: .*PYTRITON_HOME"):
         Workspace()
 
 
-def test_a_full_disk_is_named_and_leaves_nothing(monkeypatch, home):
+def test_a_full_disk_is_reported_and_leaves_nothing_behind(monkeypatch, home):
     def fail(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

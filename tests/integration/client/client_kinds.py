@@ -45,7 +45,7 @@ every_kind_that_loads = pytest.mark.parametrize(("kind", "protocol"), [way for w
 
 
 def config_for(kind, **settings):
-    """What a model has to be so that a kind of client can ask it."""
+    """The configuration that a model needs for a kind of client."""
     return ModelConfig(decoupled=kind in STREAM_KINDS, **settings)
 
 
@@ -55,7 +55,7 @@ def url_of(triton, protocol):
 
 
 def open_triton(**settings):
-    """A server on free ports, none of whose endpoints asks for a token unless its settings say so."""
+    """A server on free ports; by default, no endpoint requires a token."""
     return Triton(config=free_config(**settings), security_config=TritonSecurityConfig(restricted_endpoints=[]))
 
 
@@ -76,7 +76,7 @@ def bind_add_sub(triton, name, **arguments):
 
 
 def known(kind):
-    """Arguments of a client that asks for nothing before the first request."""
+    """Arguments of a client that sends nothing before the first request."""
     tensor = {"data_type": "TYPE_FP32", "dims": [-1]}
     config = {
         "name": "floats",

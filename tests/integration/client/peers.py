@@ -43,7 +43,7 @@ def listening(behave):
 
 
 def silent(connection):
-    """Reads, and never answers."""
+    """Reads, and never responds."""
     while connection.recv(65536):
         pass
 
@@ -58,7 +58,7 @@ def closing(connection):
 
 
 def dribbling(connection):
-    """Begins a response, and goes on so slowly that something comes within any timeout but that of the whole."""
+    """Sends a response so slowly that only the timeout of the whole request passes."""
     pause = threading.Event()
     if connection.recv(65536).startswith(b"PRI "):
         while not pause.wait(0.02):
@@ -74,7 +74,7 @@ def is_last(request):
 
 
 def speaking_html(status):
-    """Answers each request as a proxy does whose server is gone."""
+    """Responds to each request like a proxy whose server is down."""
 
     def behave(connection):
         while request := connection.recv(65536):
@@ -111,7 +111,7 @@ def full_backlog():
 
 
 class Proxy:
-    """Passes on what a client and a server say, until it is told otherwise.
+    """Forwards the data of a client and a server, until its mode is changed.
 
     Args:
         target: The server's port.
@@ -136,7 +136,7 @@ class Proxy:
             upward.join()
 
     def cut_after(self, count):
-        """Cuts a connection after as many further bytes of the server's answers."""
+        """Cuts a connection after as many further bytes of the server's responses."""
         self._response_limit = count
 
     def stand_in(self, behave):

@@ -1,4 +1,4 @@
-"""Requests that are cancelled or time out, many of them at random moments: the server goes on."""
+"""Requests that are cancelled or time out, many of them at random moments: the server keeps serving."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_short_timeouts(triton, name, survives, count):
 
 
 @pytest.mark.parametrize("count", [1_000, pytest.param(20_000, marks=pytest.mark.slow)])
-def test_streams_left_at_random(triton, name, survives, count):
+def test_streams_abandoned_at_random(triton, name, survives, count):
     async def numbers(requests):
         for number in range(10):
             await asyncio.sleep(0.001)
@@ -137,7 +137,7 @@ class Steps:
 
 
 @pytest.mark.parametrize(("count", "is_cancelled"), [(50, False), (10_000, True)])
-def test_a_stream_that_is_left_goes_on_for_a_moment(triton, name, survives, count, is_cancelled):
+def test_an_abandoned_stream_is_cancelled_unless_it_ends_soon(triton, name, survives, count, is_cancelled):
     steps = Steps(count)
     bind_floats(triton, name, steps, config=ModelConfig(decoupled=True))
     with DecoupledModelClient(url_of(triton), name) as client:
@@ -146,7 +146,7 @@ def test_a_stream_that_is_left_goes_on_for_a_moment(triton, name, survives, coun
     assert (steps.sent < count) == is_cancelled
 
 
-def test_a_stream_that_is_left_while_nothing_comes_ends_at_once(triton, name, survives):
+def test_an_abandoned_idle_stream_ends_at_once(triton, name, survives):
     ended = threading.Event()
 
     async def waits(requests):
@@ -225,7 +225,7 @@ def test_a_request_that_timed_out_is_finished_and_its_response_dropped(triton, n
         assert client.infer_sample(X)["y"].tolist() == X.tolist()
 
 
-def test_a_client_with_abandoned_requests_is_closed_soon(triton, name):
+def test_a_client_with_abandoned_requests_closes_promptly(triton, name):
     entered, gate = held_model(triton, name)
 
     async def main():

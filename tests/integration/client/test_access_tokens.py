@@ -52,7 +52,7 @@ def is_refused(call):
 
 
 @every_kind
-def test_the_token_opens_all(kind, protocol, triton, name):
+def test_the_token_gives_access_to_everything(kind, protocol, triton, name):
     bind_floats(triton, name, echo, config=config_for(kind))
     with open_client(kind, url_of(triton, protocol), name, access_token=TOKEN) as client:
         client.wait_for_model(10)
@@ -68,7 +68,7 @@ def test_the_token_opens_all(kind, protocol, triton, name):
 
 @every_kind
 @pytest.mark.parametrize("token", [None, "open-barley"])
-def test_nothing_is_open_without_the_token(kind, protocol, triton, name, token):
+def test_without_the_token_everything_is_refused(kind, protocol, triton, name, token):
     bind_floats(triton, name, echo, config=config_for(kind))
     url = url_of(triton, protocol)
     with open_client(kind, url, name, access_token=token) as client:
@@ -82,7 +82,7 @@ def test_nothing_is_open_without_the_token(kind, protocol, triton, name, token):
 
 
 @every_kind
-def test_inference_alone_is_refused_to_a_client_that_knows_the_configuration(kind, protocol, triton, name):
+def test_inference_is_refused_even_if_the_client_knows_the_configuration(kind, protocol, triton, name):
     bind_floats(triton, name, echo, config=config_for(kind))
     url = url_of(triton, protocol)
     with ModelClient(url, name, access_token=TOKEN) as other:
@@ -95,7 +95,7 @@ def test_inference_alone_is_refused_to_a_client_that_knows_the_configuration(kin
 
 
 @pytest.mark.parametrize(("kind", "protocol"), [way for way in WAYS if way[0] not in STREAM_KINDS])
-def test_shared_memory_wants_the_token(open_to_all, name, kind, protocol):
+def test_shared_memory_requires_the_token(open_to_all, name, kind, protocol):
     bind_floats(open_to_all, name, echo)
     url = url_of(open_to_all, protocol)
     with open_client(kind, url, name, shared_memory=True) as client:
@@ -106,7 +106,7 @@ def test_shared_memory_wants_the_token(open_to_all, name, kind, protocol):
 
 
 @pytest.mark.usefixtures("as_another_user")
-def test_the_command_line_takes_the_token(protocol, triton, name, capsys, monkeypatch):
+def test_the_command_line_accepts_the_token(protocol, triton, name, capsys, monkeypatch):
     bind_floats(triton, name, echo)
     url = url_of(triton, protocol)
     for words in (["infer", url, name, "x=1"], ["models", url]):
@@ -119,7 +119,7 @@ def test_the_command_line_takes_the_token(protocol, triton, name, capsys, monkey
 
 
 @pytest.mark.usefixtures("as_another_user")
-def test_models_are_shown_without_their_counts(protocol, open_to_all, name, capsys):
+def test_models_are_listed_without_their_counts(protocol, open_to_all, name, capsys):
     bind_floats(open_to_all, name, echo)
 
     def shown(*words):
@@ -131,7 +131,7 @@ def test_models_are_shown_without_their_counts(protocol, open_to_all, name, caps
     assert shown("--token", TOKEN) == "  counts  0 inferences, 0 executions, 0 failed"
 
 
-def test_the_token_is_in_no_error(triton, protocol):
+def test_errors_do_not_contain_the_token(triton, protocol):
     with ModelClient(url_of(triton, protocol), "no-such-model", access_token=TOKEN, init_timeout_s=0.2) as client:
         with pytest.raises(PyTritonClientError) as caught:
             client.infer_sample([1])

@@ -126,7 +126,7 @@ def test_cancelling_a_task_closes_its_connection_over_http():
         assert ended.wait(10)
 
 
-def test_tasks_that_start_together_ask_for_the_configuration_once(triton, name):
+def test_tasks_that_start_together_request_the_configuration_once(triton, name):
     bind_floats(triton, name, echo)
     requested = []
 
@@ -135,11 +135,11 @@ def test_tasks_that_start_together_ask_for_the_configuration_once(triton, name):
             (server,) = client._session.servers
             call = server.transport.call
 
-            def noting(method, *args, **kwargs):
+            def recording(method, *args, **kwargs):
                 requested.append(method)
                 return call(method, *args, **kwargs)
 
-            server.transport.call = noting
+            server.transport.call = recording
             await asyncio.gather(*[client.infer_sample([1]) for _ in range(20)])
 
     asyncio.run(send_request())
@@ -147,7 +147,7 @@ def test_tasks_that_start_together_ask_for_the_configuration_once(triton, name):
     assert requested.count("infer") == 20
 
 
-def test_cancelling_the_task_that_connects_leaves_the_others_alone(triton, name, url):
+def test_cancelling_the_connecting_task_does_not_affect_the_others(triton, name, url):
     async def send_request():
         async with AsyncioModelClient(url, name, init_timeout_s=30) as client:
             first = asyncio.ensure_future(client.infer_sample([1]))
@@ -161,7 +161,7 @@ def test_cancelling_the_task_that_connects_leaves_the_others_alone(triton, name,
     assert asyncio.run(send_request()) == [2]
 
 
-def test_all_who_wait_for_a_model_that_does_not_come_are_told(url):
+def test_all_tasks_that_wait_for_a_missing_model_get_an_error(url):
     async def send_request():
         async with AsyncioModelClient(url, "no-such-model", init_timeout_s=0.4) as client:
             return await asyncio.gather(*[client.infer_sample([1]) for _ in range(3)], return_exceptions=True)
@@ -213,12 +213,12 @@ def test_waiting_for_the_server(url):
 
     asyncio.run(send_request())
 
-    async def wait_for_nobody():
+    async def wait_without_server():
         async with AsyncioModelClient(f"{HOST}:1", "any") as client:
             await client.wait_for_server(0.2)
 
     with pytest.raises(PyTritonClientTimeoutError, match="Waiting for http"):
-        asyncio.run(wait_for_nobody())
+        asyncio.run(wait_without_server())
 
 
 def test_loading_and_unloading(triton, name, url):
@@ -236,7 +236,7 @@ def test_loading_and_unloading(triton, name, url):
     assert asyncio.run(send_request()) == [1]
 
 
-def test_compression_is_not_asked_for(triton):
+def test_compression_is_not_requested(triton):
     """The server would spend more time on it than the way takes."""
     heads = []
 
@@ -264,7 +264,7 @@ def test_arrays_are_sent_while_others_are_being_received(triton, name, url):
         assert (response["y"] == row).all()
 
 
-def test_a_closed_client_refuses_to_be_entered(url):
+def test_a_closed_client_cannot_be_entered(url):
     async def enter():
         client = AsyncioModelClient(url, "any")
         await client.close()

@@ -1,4 +1,4 @@
-"""Functions for tritonclient's own asyncio clients."""
+"""Helper functions for tritonclient's asyncio clients."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_model_that_is_absent(triton, protocol, url):
         with_client(protocol, url, lambda client: asyncio_get_model_state(client, "no-such-model"))
 
 
-def test_nobody(protocol):
+def test_no_server(protocol):
     async def wait(client):
         await asyncio_get_model_config(client, "any", timeout_s=0.3)
 

@@ -42,19 +42,19 @@ def tritons():
 
 @pytest.fixture
 def urls(tritons, protocol, name):
-    """Their URLs; each has a model that answers with the server's number."""
+    """Their URLs; each has a model that returns the server's number."""
     for number, triton in enumerate(tritons):
         bind_constant(triton, name, number)
     return [url_of(triton, protocol) for triton in tritons]
 
 
-def who_responds(client, count):
+def responding_servers(client, count):
     return collections.Counter(int(client.infer_sample([1])["y"][0]) for _ in range(count))
 
 
 def test_requests_go_to_the_servers_in_turn(kind, urls, name):
     with open_client(kind, urls, name) as client:
-        assert who_responds(client, 30) == {0: 10, 1: 10, 2: 10}
+        assert responding_servers(client, 30) == {0: 10, 1: 10, 2: 10}
 
 
 @pytest.mark.parametrize("kind", STREAM_KINDS)
@@ -62,79 +62,79 @@ def test_streams_come_from_the_servers_in_turn(tritons, kind, name):
     for number, triton in enumerate(tritons):
         bind_constant(triton, name, number, config=config_for(kind))
     with open_client(kind, [url_of(triton, "grpc") for triton in tritons], name) as client:
-        assert who_responds(client, 30) == {0: 10, 1: 10, 2: 10}
+        assert responding_servers(client, 30) == {0: 10, 1: 10, 2: 10}
 
 
 def test_both_protocols_in_one_list(tritons, kind, name):
     for number, triton in enumerate(tritons):
         bind_constant(triton, name, number)
     with open_client(kind, [url_of(tritons[0], "http"), url_of(tritons[1], "grpc")], name) as client:
-        assert who_responds(client, 10) == {0: 5, 1: 5}
+        assert responding_servers(client, 10) == {0: 5, 1: 5}
 
 
-def test_a_server_that_is_not_there_is_left_out(kind, urls, name, protocol):
+def test_an_unreachable_server_is_skipped(kind, urls, name, protocol):
     with open_client(kind, [NOBODY[protocol], *urls[:2]], name) as client:
         started = time.monotonic()
-        assert set(who_responds(client, 20)) == {0, 1}
+        assert set(responding_servers(client, 20)) == {0, 1}
         assert time.monotonic() - started < 10
 
 
-def test_a_server_without_the_model_is_left_out(tritons, kind, protocol, name):
+def test_a_server_without_the_model_is_skipped(tritons, kind, protocol, name):
     bind_constant(tritons[1], name, 1)
     with open_client(kind, [url_of(triton, protocol) for triton in tritons], name) as client:
-        assert who_responds(client, 10) == {1: 10}
+        assert responding_servers(client, 10) == {1: 10}
 
 
-def test_a_server_that_stops_is_left_out_and_taken_back(kind, tritons, protocol, name):
+def test_a_stopped_server_is_skipped_until_it_is_back(kind, tritons, protocol, name):
     for number, triton in enumerate(tritons):
         bind_constant(triton, name, number)
     ports = [triton.config.http_port if protocol == "http" else triton.config.grpc_port for triton in tritons[:2]]
     with proxy_of(ports[1]) as (proxy, port):
         urls = [url_of(tritons[0], protocol), f"{protocol}://{HOST}:{port}"]
         with open_client(kind, urls, name) as client:
-            assert set(who_responds(client, 10)) == {0, 1}
+            assert set(responding_servers(client, 10)) == {0, 1}
             proxy.stand_in(refusing)
             responses = collections.Counter()
             for _ in range(10):
                 try:
-                    responses += who_responds(client, 1)
+                    responses += responding_servers(client, 1)
                 except PyTritonClientInferenceServerError as error:  # its connection broke in mid-request
                     assert error.failure is Failure.LOST
             assert set(responses) == {0}
-            assert who_responds(client, 10) == {0: 10}
+            assert responding_servers(client, 10) == {0: 10}
             proxy.stand_in(None)
-            wait_until(lambda: who_responds(client, 2)[1], timeout_s=30)
-            assert who_responds(client, 10) == {0: 5, 1: 5}
+            wait_until(lambda: responding_servers(client, 2)[1], timeout_s=30)
+            assert responding_servers(client, 10) == {0: 5, 1: 5}
 
 
-def test_a_model_that_is_unloaded_sends_requests_elsewhere(kind, tritons, protocol, name):
+def test_requests_for_an_unloaded_model_go_to_other_servers(kind, tritons, protocol, name):
     for number, triton in enumerate(tritons):
         bind_constant(triton, name, number)
     urls = [url_of(triton, protocol) for triton in tritons[:2]]
     with open_client(kind, urls, name) as client, ModelClient(urls[0], name, init_timeout_s=10) as operator:
-        assert set(who_responds(client, 10)) == {0, 1}
+        assert set(responding_servers(client, 10)) == {0, 1}
         operator.unload_model()
-        wait_until(lambda: who_responds(client, 4) == {1: 4})
+        wait_until(lambda: responding_servers(client, 4) == {1: 4})
         operator.load_model()
-        wait_until(lambda: who_responds(client, 2)[0], timeout_s=30)
+        wait_until(lambda: responding_servers(client, 2)[0], timeout_s=30)
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_a_server_that_does_not_answer_is_left_out(kind, urls, name, protocol, first):
+def test_a_server_that_does_not_respond_is_skipped(kind, urls, name, protocol, first):
     with listening(silent) as port:
         both = [f"{protocol}://{HOST}:{port}", urls[0]]
         with open_client(kind, [both[first], both[1 - first]], name, init_timeout_s=1, inference_timeout_s=1) as client:
-            assert who_responds(client, 6) == {0: 6}
+            assert responding_servers(client, 6) == {0: 6}
 
 
-def test_looking_again_for_a_server_that_does_not_answer_costs_no_request(urls, name, protocol):
+def test_probing_a_server_that_does_not_respond_fails_no_request(urls, name, protocol):
     """Also where the timeout is so short that there is hardly time to look."""
     with listening(silent) as port:
         both = [f"{protocol}://{HOST}:{port}", urls[0]]
         with ModelClient(both, name, init_timeout_s=1, inference_timeout_s=1) as client:
             assert client.infer_sample([1])["y"] == [0]
             wait_until(lambda: not client._session.servers[0].is_left_out)
-            assert who_responds(client, 2) == {0: 2}
+            assert responding_servers(client, 2) == {0: 2}
 
 
 def test_none_of_the_servers_is_ready(kind, protocol, name):
@@ -185,12 +185,12 @@ def test_each_server_has_its_own_shared_memory(urls, name):
     assert collections.Counter(int(response[0]) for response in responses) == {0: 3, 1: 3, 2: 3}
 
 
-def test_streams_want_grpc_of_all_servers(tritons):
+def test_streams_require_grpc_of_all_servers(tritons):
     with pytest.raises(PyTritonClientValueError, match="use grpc://"):
         DecoupledModelClient([url_of(tritons[0], "grpc"), url_of(tritons[1], "http")], "any")
 
 
-def test_a_server_whose_queue_is_full_sends_requests_elsewhere(kind, protocol, name):
+def test_requests_go_elsewhere_if_the_queue_of_a_server_is_full(kind, protocol, name):
     batcher = DynamicBatcher(default_queue_policy=QueuePolicy(max_queue_size=1))
     with open_triton() as busy, open_triton() as idle:
         entered, gate = held_model(busy, name, config=ModelConfig(max_batch_size=1, batcher=batcher))
@@ -208,7 +208,7 @@ def test_a_server_whose_queue_is_full_sends_requests_elsewhere(kind, protocol, n
 
 
 def _is_refused(future):
-    """Whether the queue was full; who is in it waits."""
+    """Whether the queue was full; queued requests wait."""
     try:
         return future.exception(0.5).failure is Failure.BUSY
     except concurrent.futures.TimeoutError:

@@ -48,11 +48,11 @@ class Addresses:
 
     def __init__(self, tritons, protocol):
         self.all = [url_of(triton, protocol) for triton in tritons]
-        self.asked = 0
+        self.lookups = 0
         self.urls = []
 
     def __call__(self):
-        self.asked += 1
+        self.lookups += 1
         return self.urls
 
     def show(self, *numbers):
@@ -61,7 +61,7 @@ class Addresses:
 
 @pytest.fixture
 def addresses(tritons, protocol, kind, name):
-    """Their addresses, none of which is shown yet; each has a model that answers with the server's number."""
+    """Their addresses, none of which is listed yet; each has a model that returns the server's number."""
 
     def constant(number):
         return lambda requests: [{"y": 0 * each["x"] + number} for each in requests]
@@ -71,7 +71,7 @@ def addresses(tritons, protocol, kind, name):
     return Addresses(tritons, protocol)
 
 
-def who_responds(client, count):
+def responding_servers(client, count):
     return collections.Counter(int(client.infer_sample([1])["y"][0]) for _ in range(count))
 
 
@@ -84,20 +84,20 @@ def servers_of(client):
 def test_requests_follow_the_addresses(kind, addresses, name):
     with open_client(kind, addresses, name) as client:
         addresses.show(0)
-        assert who_responds(client, 2) == {0: 2}
+        assert responding_servers(client, 2) == {0: 2}
         (first,) = servers_of(client)
         addresses.show(0, 1)
-        assert who_responds(client, 4) == {0: 2, 1: 2}
+        assert responding_servers(client, 4) == {0: 2, 1: 2}
         assert servers_of(client)[0] is first
         addresses.show(2)
-        assert who_responds(client, 2) == {2: 2}
+        assert responding_servers(client, 2) == {2: 2}
 
 
 @every_kind
 def test_the_first_request_waits_for_an_address(kind, addresses, name):
     with open_client(kind, addresses, name) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
-        request = pool.submit(who_responds, client, 1)
-        wait_until(lambda: addresses.asked > 3 or request.done())
+        request = pool.submit(responding_servers, client, 1)
+        wait_until(lambda: addresses.lookups > 3 or request.done())
         addresses.show(1)
         assert request.result(10) == {1: 1}
 
@@ -106,30 +106,30 @@ def test_the_first_request_waits_for_an_address(kind, addresses, name):
 def test_a_request_waits_while_there_is_no_address(kind, addresses, name):
     addresses.show(0)
     with open_client(kind, addresses, name) as client, concurrent.futures.ThreadPoolExecutor(1) as pool:
-        who_responds(client, 1)
+        responding_servers(client, 1)
         addresses.show()
-        asked = addresses.asked
-        request = pool.submit(who_responds, client, 1)
-        wait_until(lambda: addresses.asked > asked + 2 or request.done())
+        lookups = addresses.lookups
+        request = pool.submit(responding_servers, client, 1)
+        wait_until(lambda: addresses.lookups > lookups + 2 or request.done())
         addresses.show(1)
         assert request.result(10) == {1: 1}
 
 
 @every_kind
-def test_no_address_is_an_error_after_a_while(kind, addresses, name):
-    def send_in_vain(client):
+def test_a_lack_of_addresses_is_an_error_after_a_while(kind, addresses, name):
+    def send_without_address(client):
         message = r"Addresses\(\).* no address at present"
         with pytest.raises(PyTritonClientInferenceServerError, match=message) as caught:
             client.infer_sample([1])
         assert caught.value.failure is Failure.UNREACHABLE
 
     with open_client(kind, addresses, name, init_timeout_s=0.1) as client:
-        send_in_vain(client)
+        send_without_address(client)
     with open_client(kind, addresses, name, restart_timeout_s=0.1) as client:
         addresses.show(0)
-        who_responds(client, 1)
+        responding_servers(client, 1)
         addresses.show()
-        send_in_vain(client)
+        send_without_address(client)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in CLASSES if kind != "futures"])
@@ -145,13 +145,13 @@ def test_waiting_for_servers_and_models_without_an_address(kind, addresses, name
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_function_that_does_not_do_what_it_should(kind, protocol, addresses, name):
+def test_invalid_results_and_errors_of_the_function_are_reported(kind, protocol, addresses, name):
     with open_client(kind, addresses, name) as client:
         addresses.urls = "localhost:8000"
         with pytest.raises(PyTritonClientValueError, match="returned 'localhost:8000'"):
             client.infer_sample([1])
         addresses.show(0)
-        who_responds(client, 1)
+        responding_servers(client, 1)
 
     def fail():
         raise OSError("no network")
@@ -162,14 +162,14 @@ def test_a_function_that_does_not_do_what_it_should(kind, protocol, addresses, n
 
 @pytest.mark.parametrize("kind", ["decoupled", "asyncio-decoupled"])
 @pytest.mark.parametrize("protocol", ["http"])
-def test_streams_want_addresses_of_grpc(kind, addresses, name):
+def test_streams_require_grpc_addresses(kind, addresses, name):
     addresses.show(0)
     with open_client(kind, addresses, name) as client, pytest.raises(PyTritonClientValueError, match="use grpc://"):
         client.infer_sample([1])
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_request_in_flight_at_a_server_that_goes_is_answered(kind, protocol, tritons, name):
+def test_a_request_in_flight_at_a_removed_server_is_completed(kind, protocol, tritons, name):
     entered, gate = held_model(tritons[0], name)
     addresses = Addresses(tritons, protocol)
     addresses.show(0)
@@ -179,7 +179,7 @@ def test_a_request_in_flight_at_a_server_that_goes_is_answered(kind, protocol, t
         assert entered.wait(10)
         (server,) = servers_of(client)
         addresses.show(1)
-        assert who_responds(client, 3) == {1: 3}
+        assert responding_servers(client, 3) == {1: 3}
         assert (server.is_gone, server.users, server.transport._closed) == (True, 1, False)
         gate.set()
         assert request.result(10)["y"] == [5]
@@ -195,7 +195,7 @@ def count(x):
         yield {"y": np.full_like(x, number)}
 
 
-def test_a_stream_from_a_server_that_goes_comes_to_its_end(tritons, name):
+def test_a_stream_from_a_removed_server_is_completed(tritons, name):
     for triton in tritons:
         bind_floats(triton, name, count, config=COUNTING)
     addresses = Addresses(tritons, "grpc")
@@ -214,7 +214,7 @@ def test_a_stream_from_a_server_that_goes_comes_to_its_end(tritons, name):
         wait_until(lambda: server.transport._closed)
 
 
-def test_an_asyncio_stream_from_a_server_that_goes_comes_to_its_end(tritons, name):
+def test_an_asyncio_stream_from_a_removed_server_is_completed(tritons, name):
     for triton in tritons:
         bind_floats(triton, name, count, config=COUNTING)
     addresses = Addresses(tritons, "grpc")
@@ -255,7 +255,7 @@ def regions_at(triton):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_shared_memory_at_a_server_that_goes_is_let_go(kind, protocol, tritons, addresses, name):
+def test_shared_memory_of_a_removed_server_is_released(kind, protocol, tritons, addresses, name):
     addresses.show(0)
     with open_client(kind, addresses, name, shared_memory=True) as client:
         kept = client.infer_sample(LARGE)["y"]
@@ -267,7 +267,7 @@ def test_shared_memory_at_a_server_that_goes_is_let_go(kind, protocol, tritons, 
     assert not regions_at(tritons[1])
 
 
-def test_shared_memory_at_a_server_that_hangs_delays_nothing(protocol, name):
+def test_shared_memory_of_a_hanging_server_delays_nothing(protocol, name):
     echo = batch(lambda x: [x])
     with open_triton(restart_limit=0) as hanging, open_triton() as well:
         for triton in (hanging, well):
@@ -309,7 +309,7 @@ def test_a_thousand_changes_leave_nothing_behind(kind, protocol, addresses, name
                     _look(client)
 
         addresses.show(0, 1, 2)
-        idle.submit(who_responds, client, 3).result()
+        idle.submit(responding_servers, client, 3).result()
         change(30)
         before = resources()
         change(1000)
@@ -333,7 +333,7 @@ def _looking(session):
     return look
 
 
-def test_a_model_is_loaded_and_unloaded_at_all_servers_that_are_there(tritons, protocol, name):
+def test_a_model_is_loaded_and_unloaded_on_all_current_servers(tritons, protocol, name):
     for triton in tritons:
         bind_floats(triton, name, batch(lambda x: [x]))
     addresses = Addresses(tritons, protocol)
@@ -347,7 +347,7 @@ def test_a_model_is_loaded_and_unloaded_at_all_servers_that_are_there(tritons, p
 
 
 @pytest.mark.parametrize("kind", ["blocking"])
-def test_a_client_made_of_another_one_follows_the_same_addresses(addresses, protocol, kind, name):
+def test_a_client_made_from_another_follows_the_same_addresses(addresses, protocol, kind, name):
     addresses.show(0)
     with ModelClient(addresses, name) as client:
         client.infer_sample([1])

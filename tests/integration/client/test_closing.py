@@ -19,13 +19,13 @@ from pytriton.client import (
 )
 from pytriton.model_config import ModelConfig
 
-# Those of futures answer all that was sent, as their own tests say.
+# Futures clients complete all requests that were sent, see their own tests.
 every_kind_but_futures = every_kind_that_loads
 PATIENT = {"init_timeout_s": 60, "inference_timeout_s": 60}
 
 
 def closes(client, requested):
-    """Closes a client, and returns what is told who waits in the background."""
+    """Closes a client, and returns the error of a call that waits in the background."""
     started = time.monotonic()
     client.close()
     error = requested.finish().error
@@ -34,7 +34,7 @@ def closes(client, requested):
 
 
 @every_kind_but_futures
-def test_who_waits_for_an_answer_is_told(triton, name, kind, protocol):
+def test_closing_fails_requests_that_wait_for_a_response(triton, name, kind, protocol):
     entered, gate = held_model(triton, name, config=config_for(kind))
     with open_client(kind, url_of(triton, protocol), name, **PATIENT) as client:
         requested = Background(lambda: client.infer_sample([1]))
@@ -46,7 +46,7 @@ def test_who_waits_for_an_answer_is_told(triton, name, kind, protocol):
 
 @every_kind_but_futures
 @pytest.mark.parametrize("method", ["infer_sample", "wait_for_model"])
-def test_who_waits_for_a_server_is_told(kind, protocol, method):
+def test_closing_fails_calls_that_wait_for_a_server(kind, protocol, method):
     with listening(silent) as port, open_client(kind, f"{protocol}://{HOST}:{port}", "any", **PATIENT) as client:
         requested = Background(lambda: getattr(client, method)(60))
         time.sleep(0.3)
@@ -72,7 +72,7 @@ def test_the_configuration_can_be_read_when_the_client_is_closed(triton, name, k
 
 
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
-def test_who_pauses_between_attempts_is_told(kind, protocol, triton, name):
+def test_closing_ends_the_pause_between_attempts(kind, protocol, triton, name):
     bind_floats(triton, name, lambda requests: requests)
     rare = RetryPolicy(attempts=10, pause_s=20, max_pause_s=20, jitter=0)
     with ModelClient(url_of(triton, protocol), name) as known:
@@ -92,7 +92,7 @@ def test_who_pauses_between_attempts_is_told(kind, protocol, triton, name):
         assert isinstance(closes(client, requested), PyTritonClientClosedError)
 
 
-def test_futures_are_not_awaited_by_who_leaves_with_an_error(triton, name, url):
+def test_leaving_the_context_with_an_error_does_not_wait_for_futures(triton, name, url):
     entered, gate = held_model(triton, name, config=ModelConfig(max_batch_size=1))
     started = time.monotonic()
     with pytest.raises(KeyError, match="mine"), FuturesModelClient(url, name, max_workers=1, **PATIENT) as client:
@@ -106,7 +106,7 @@ def test_futures_are_not_awaited_by_who_leaves_with_an_error(triton, name, url):
         client.infer_sample([1])
 
 
-def test_a_stream_outlives_the_name_of_its_client(triton, name):
+def test_a_stream_keeps_its_client_alive(triton, name):
     def count(requests):
         for number in range(3):
             yield [{"y": 0 * request["x"] + number} for request in requests]

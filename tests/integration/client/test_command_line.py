@@ -135,7 +135,7 @@ def test_a_decoupled_model(triton, name, pytriton, tmp_path):
         (["x=1", "--save", "/none/y.npy"], "'/none/y.npy' cannot be written: No such file"),
     ],
 )
-def test_mistakes_are_told_in_one_line(triton, name, pytriton, words, message):
+def test_mistakes_are_reported_in_one_line(triton, name, pytriton, words, message):
     bind_floats(triton, name, double)
     status, out, error = pytriton("infer", url_of(triton, "http"), name, *words)
     assert (status, out, error.count("\n")) == (1, "", 1)
@@ -143,7 +143,7 @@ def test_mistakes_are_told_in_one_line(triton, name, pytriton, words, message):
     assert any(each in error for each in message.split("|")), error
 
 
-def test_several_outputs_do_not_fit_one_array(triton, name, pytriton, tmp_path):
+def test_several_outputs_cannot_be_saved_as_one_array(triton, name, pytriton, tmp_path):
     outputs = [*FLOATS_OUT, Tensor((-1,), np.float32, "z")]
     triton.bind(name, lambda requests: [{"y": r["x"], "z": r["x"]} for r in requests], FLOATS_IN, outputs)
     status, _, error = pytriton("infer", url_of(triton, "http"), name, "x=1", "--save", tmp_path / "y.npy")
@@ -166,7 +166,7 @@ def test_text_that_looks_like_a_number(triton, name, url, pytriton):
     assert "An input is given twice" in pytriton("infer", url, name, "text=hello", "text=123")[2]
 
 
-def test_without_a_timeout_nobody_is_waited_for(pytriton):
+def test_without_a_timeout_it_does_not_wait_for_a_server(pytriton):
     for protocol in PROTOCOLS:
         started = time.monotonic()
         status, _, error = pytriton("infer", f"{protocol}://localhost:1", "any", "x=1")
@@ -176,7 +176,7 @@ def test_without_a_timeout_nobody_is_waited_for(pytriton):
         assert "init_timeout_s" not in error
 
 
-def test_with_a_timeout_a_server_is_waited_for(pytriton, name):
+def test_with_a_timeout_it_waits_for_a_server(pytriton, name):
     with socket.create_server((HOST, 0)) as one, socket.create_server((HOST, 0)) as other:
         ports = {"http_port": one.getsockname()[1], "grpc_port": other.getsockname()[1]}
     requested = Background(lambda: pytriton("infer", f"{HOST}:{ports['http_port']}", name, "x=1", "--timeout", "60"))
@@ -187,13 +187,13 @@ def test_with_a_timeout_a_server_is_waited_for(pytriton, name):
 
 
 @pytest.mark.parametrize("command", ["infer", "models"])
-def test_a_timeout_that_cannot_work(command, pytriton):
+def test_an_invalid_timeout(command, pytriton):
     words = [command, "localhost:1", *(["any", "x=1"] if command == "infer" else []), "--timeout", "0"]
     status, _, error = pytriton(*words)
     assert status == 1, error
 
 
-def test_nobody_listens(pytriton):
+def test_no_server_is_running(pytriton):
     for words in (["infer", "localhost:1", "any", "x=1", "--timeout", "0.2"], ["models", "localhost:1"]):
         status, _, error = pytriton(*words)
         assert (status, "No server can be reached at http://localhost:1" in error) == (1, True)
@@ -262,7 +262,7 @@ def test_a_model_that_is_not_ready(triton, name, url, pytriton):
 @pytest.mark.parametrize(
     "words", [[], ["infer"], ["models", "localhost", "localhost"], ["serves", "localhost"]], ids=repr
 )
-def test_words_that_are_missing_or_unknown(words, capsys):
+def test_missing_and_unknown_arguments(words, capsys):
     with pytest.raises(SystemExit) as exited:
         main(words)
     assert exited.value.code == 2
@@ -303,7 +303,7 @@ def test_an_interrupt_ends_it():
         assert "Traceback" not in errors
 
 
-def test_a_reader_that_has_read_enough_ends_it(triton, name):
+def test_it_exits_when_its_output_is_closed(triton, name):
     bind_floats(triton, name, double)
     with start("models", url_of(triton, "http")) as process:
         process.stdout.close()
@@ -313,7 +313,7 @@ def test_a_reader_that_has_read_enough_ends_it(triton, name):
 
 @pytest.fixture
 def own_servers(own_home):
-    """Runs servers that have a model and keep their tokens; nobody else's are found."""
+    """Runs servers that have a model and save their tokens; no other servers are found."""
     with contextlib.ExitStack() as stack:
 
         def run():
@@ -326,7 +326,7 @@ def own_servers(own_home):
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_ones_own_server_is_found_with_its_token(own_servers, pytriton, protocol):
+def test_a_server_of_the_same_user_is_found_with_its_token(own_servers, pytriton, protocol):
     triton = own_servers()
     assert pytriton("infer", "double", "x=[1, 2]") == (0, "y: FP32 (2,)\n[2. 4.]\n", "")
     for words in ([], [url_of(triton, protocol)]):
@@ -336,12 +336,12 @@ def test_ones_own_server_is_found_with_its_token(own_servers, pytriton, protocol
         assert "counts  1 inferences" in out
 
 
-def test_a_token_that_is_given_counts(own_servers, pytriton, monkeypatch):
+def test_a_given_token_takes_precedence(own_servers, pytriton, monkeypatch):
     own_servers()
     assert "--token" in pytriton("models", "--token", "wrong")[2]
 
 
-def test_of_several_servers_one_is_chosen(own_servers, pytriton):
+def test_one_of_several_servers_must_be_chosen(own_servers, pytriton):
     ports = [own_servers().config.http_port for _ in range(2)]
     status, _, error = pytriton("infer", "double", "x=1")
     assert status == 1
@@ -359,7 +359,7 @@ def test_a_server_that_has_stopped_is_not_found(own_servers, pytriton):
     assert "http://localhost:8000" in pytriton("infer", "double", "x=1", "--timeout", "0.2")[2]
 
 
-def test_the_token_is_for_its_owner_alone(own_servers, own_home):
+def test_only_the_owner_can_read_the_token(own_servers, own_home):
     own_servers()
     (path,) = own_home.glob("*/server.json")
     assert path.stat().st_mode & 0o777 == 0o600

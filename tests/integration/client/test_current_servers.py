@@ -1,4 +1,4 @@
-"""Clients of a current server, which answers some questions in another way than the bundled one: scripted."""
+"""Clients of a scripted current server, some of whose responses differ from the bundled one's."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def url(current_server):
         server.stop(0).wait()
 
 
-def test_a_model_that_is_not_there_is_unavailable(url):
+def test_a_missing_model_is_unavailable(url):
     with (
         ModelClient(url, "missing") as client,
         pytest.raises(PyTritonClientModelUnavailableError, match="model 'missing' was not within"),
@@ -137,7 +137,7 @@ def test_a_model_that_is_not_there_is_unavailable(url):
         "the server was started without allow_client_shm",
     ],
 )
-def test_a_server_that_does_not_take_shared_memory_is_explained(url, current_server, refusal):
+def test_a_server_without_shared_memory_is_explained(url, current_server, refusal):
     current_server.refusal = refusal
     with (
         ModelClient(url, "slow", shared_memory=True) as client,
@@ -146,7 +146,7 @@ def test_a_server_that_does_not_take_shared_memory_is_explained(url, current_ser
         client.infer_sample(np.ones(1 << 20, np.float32))
 
 
-def test_a_model_that_is_not_there_is_unavailable_over_http(http_url):
+def test_a_missing_model_is_unavailable_over_http(http_url):
     with (
         ModelClient(http_url, "missing") as client,
         pytest.raises(PyTritonClientModelUnavailableError, match="model 'missing' was not within"),
@@ -154,11 +154,11 @@ def test_a_model_that_is_not_there_is_unavailable_over_http(http_url):
         client.wait_for_model(0.5)
 
 
-def test_a_server_that_is_controlled_over_http_has_not_loaded_it(http_url):
+def test_a_missing_model_is_not_loaded_over_http(http_url):
     assert not control_of_url(http_url, None).is_loaded("missing")
 
 
-def test_a_model_that_is_not_there_is_unavailable_in_asyncio(url):
+def test_a_missing_model_is_unavailable_in_asyncio(url):
     async def wait():
         async with AsyncioModelClient(url, "missing") as client:
             await client.wait_for_model(0.5)
@@ -175,7 +175,7 @@ def test_waiting_for_a_model_ends_as_unavailable(url):
         wait_for_model_ready(client, "missing", timeout_s=0.5)
 
 
-def test_a_server_that_is_controlled_over_grpc_has_not_loaded_it(url):
+def test_a_missing_model_is_not_loaded_over_grpc(url):
     assert not control_of_url(url, None).is_loaded("missing")
 
 
@@ -207,14 +207,14 @@ def send_and_close(url):
 
 
 @pytest.mark.parametrize("send", [send_until_it_times_out, send_and_cancel, send_and_close])
-def test_a_request_that_nobody_waits_for_is_cancelled(url, current_server, send):
+def test_an_abandoned_request_is_cancelled(url, current_server, send):
     send(url)
     assert current_server.is_cancelled.wait(5)
 
 
 @pytest.mark.parametrize("send", [send_until_it_times_out, send_and_cancel])
 @pytest.mark.parametrize("version", ["2.51.0", "unknown"])
-def test_a_request_that_nobody_waits_for_is_not_cancelled_on_an_older_server(url, current_server, send, version):
+def test_an_abandoned_request_is_not_cancelled_on_an_older_server(url, current_server, send, version):
     current_server.version = version
     start = time.monotonic()
     send(url)

@@ -129,7 +129,7 @@ def test_asynchronous_responses_are_used_like_a_generator(method):
         asyncio.run(read(url))
 
 
-def test_forgetting_an_iterator_cancels_the_stream_on_the_server():
+def test_dropping_an_iterator_cancels_the_stream_on_the_server():
     ended = threading.Event()
     with streaming_server(endless(ended)) as (url, _), DecoupledModelClient(url, "floats") as client:
         responses = client.infer_sample([1])
@@ -204,7 +204,7 @@ def test_several_streams_at_once_in_several_threads_and_tasks():
         assert asyncio.run(send_request()) == list(range(30))
 
 
-def test_the_request_is_sent_before_the_first_response_is_asked_for():
+def test_the_request_is_sent_before_the_iteration_starts():
     arrived = threading.Event()
 
     def respond(row, context):
@@ -229,7 +229,7 @@ def test_an_error_in_the_middle_of_a_stream(streamer):
             assert caught.value.failure is Failure.REFUSED
 
 
-def test_what_came_before_an_error_is_not_lost():
+def test_responses_before_an_error_are_not_lost():
     def respond(row, context):
         yield [1]
         yield [2]
@@ -244,7 +244,7 @@ def test_what_came_before_an_error_is_not_lost():
 
 
 @pytest.mark.parametrize("before", [0, 3])
-def test_the_timeout_is_for_each_response(streamer, before):
+def test_the_timeout_applies_to_each_response(streamer, before):
     ended = threading.Event()
 
     def respond(row, context):
@@ -280,7 +280,7 @@ def test_by_default_a_stream_may_be_slow(streamer, monkeypatch):
             client.all([1])
 
 
-def test_a_server_that_ends_in_the_middle_of_a_stream(streamer):
+def test_a_server_that_exits_during_a_stream(streamer):
     stops = queue.SimpleQueue()
 
     def respond(row, context):
@@ -296,7 +296,7 @@ def test_a_server_that_ends_in_the_middle_of_a_stream(streamer):
     assert caught.value.failure in (Failure.LOST, Failure.BUSY), caught.value
 
 
-def test_nobody_listens(streamer):
+def test_no_server_is_running(streamer):
     with streaming_server(count) as (url, _), ModelClient(url, "floats") as other:
         config = other.model_config
     known = {"model_config": config, "ensure_model_is_ready": False}
@@ -306,13 +306,13 @@ def test_nobody_listens(streamer):
         assert caught.value.failure is Failure.UNREACHABLE
 
 
-def test_another_server_is_asked_where_one_cannot_be_reached(streamer):
+def test_another_server_is_tried_if_one_is_unreachable(streamer):
     with streaming_server(count) as (url, _), streamer([f"grpc://{HOST}:1", url], init_timeout_s=10) as client:
         for _ in range(3):
             assert client.all([2]) == [[0], [1]]
 
 
-def test_a_stream_that_was_not_begun_is_tried_again(streamer):
+def test_a_stream_that_has_not_begun_is_retried(streamer):
     retry = RetryPolicy(attempts=3, pause_s=0.05, jitter=0)
     with streaming_server(count) as (url, _), ModelClient(url, "floats") as other:
         known = {"model_config": other.model_config, "ensure_model_is_ready": False}
@@ -323,7 +323,7 @@ def test_a_stream_that_was_not_begun_is_tried_again(streamer):
         assert time.monotonic() - started >= 0.15
 
 
-def test_inputs_are_checked_before_anything_is_sent(streamer):
+def test_inputs_are_checked_before_the_request_is_sent(streamer):
     with streaming_server(count) as (url, _), streamer(url) as client:
         with pytest.raises(PyTritonClientValueError, match=r"takes 'x': FP32 \(-1,\)"):
             client.all(z=[1])
@@ -336,7 +336,7 @@ def test_http_is_refused(streamer):
         streamer("localhost:8000")
 
 
-def test_each_client_names_the_one_that_fits_the_model(streamer):
+def test_each_client_names_the_right_client_for_the_model(streamer):
     with (
         streaming_server(count, decoupled=False) as (url, _),
         streamer(url) as client,

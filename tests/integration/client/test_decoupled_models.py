@@ -27,7 +27,7 @@ def count_requests(requests):
         yield [{"y": np.float32([[number]])} for _ in requests]
 
 
-def test_what_blocking_clients_have_besides(triton, name):
+def test_other_methods_of_blocking_clients(triton, name):
     bind_floats(triton, name, lambda requests: [{"y": each["x"]} for each in requests], config=DECOUPLED)
     with DecoupledModelClient(url_of(triton, "grpc"), name, lazy_init=False) as client:
         client.wait_for_server(10)
@@ -41,7 +41,7 @@ def test_what_blocking_clients_have_besides(triton, name):
         DecoupledModelClient(url_of(triton, "grpc"), "no-such-model", lazy_init=False, init_timeout_s=0.4)
 
 
-def test_a_callable_that_answers_once(triton, name, streamer):
+def test_a_callable_with_one_response(triton, name, streamer):
     bind_floats(triton, name, lambda requests: [{"y": 2 * each["x"]} for each in requests], config=DECOUPLED)
     with streamer(url_of(triton, "grpc"), name) as client:
         assert client.all([1, 2]) == [[2, 4]]
@@ -68,7 +68,7 @@ def test_a_generator_is_bound(triton, name, streamer, number):
 
 
 def bind_endless(triton, name):
-    """Binds a model that answers without a pause; returns an event that it sets at the end of a stream."""
+    """Binds a model that responds without a pause; returns an event that it sets at the end of a stream."""
     ended = threading.Event()
 
     def endless_requests(requests):
@@ -93,7 +93,7 @@ def test_leaving_the_loop_early_ends_a_bound_generator(triton, name, streamer):
 
 
 @pytest.mark.slow
-def test_a_stream_can_be_left_in_the_moment_in_which_a_response_comes(triton, name, streamer):
+def test_a_stream_can_be_abandoned_just_as_a_response_arrives(triton, name, streamer):
     ended = bind_endless(triton, name)
     for _ in range(10):
         ended.clear()

@@ -59,7 +59,7 @@ def raises(error, failure=None):
 refused_with = functools.partial(raises, PyTritonClientInferenceServerError)
 
 
-def test_none_is_left_out():
+def test_every_exception_is_covered():
     classes = {each for each in vars(exceptions).values() if isinstance(each, type) and issubclass(each, Exception)}
     assert classes - {PyTritonClientInferenceServerError} | set(Failure) == RAISED
 
@@ -92,7 +92,7 @@ def client_of_peer(kind, protocol, behave):
 
 
 @raises(PyTritonClientError)
-def test_there_is_no_room_for_shared_memory(triton, name):
+def test_shared_memory_is_exhausted(triton, name):
     bind_floats(triton, name, echo)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with ModelClient(url_of(triton, "grpc"), name, shared_memory=True) as client:
@@ -106,32 +106,32 @@ def test_there_is_no_room_for_shared_memory(triton, name):
 
 @every_kind
 @raises(PyTritonClientInputError, Failure.REFUSED)
-def test_an_input_does_not_fit(client):
+def test_an_input_does_not_match(client):
     client.infer_sample(np.float64([1]))
 
 
 @every_kind
 @raises(PyTritonClientValueError)
-def test_no_input_is_given(client):
+def test_inputs_are_missing(client):
     client.infer_sample()
 
 
 @every_kind
 @raises(PyTritonClientInvalidUrlError)
-def test_a_url_is_none(kind, protocol):
+def test_a_url_is_invalid(kind, protocol):
     CLASSES[kind](f"{protocol}:/localhost", "any")
 
 
 @every_kind
 @raises(PyTritonClientTimeoutError)
-def test_a_server_does_not_answer(kind, protocol):
+def test_a_server_does_not_respond(kind, protocol):
     with client_of_peer(kind, protocol, silent) as client:
         client.infer_sample([1], timeout_s=0.1)
 
 
 @every_kind
 @raises(PyTritonClientModelNotReadyError)
-def test_a_model_does_not_come(triton, kind, protocol):
+def test_a_model_does_not_become_ready(triton, kind, protocol):
     with open_client(kind, url_of(triton, protocol), "no-such-model", init_timeout_s=0.4) as client:
         client.infer_sample([1])
 
@@ -163,7 +163,7 @@ def test_a_client_is_closed(client):
 
 @every_kind
 @raises(PyTritonClientModelDoesntSupportBatchingError)
-def test_a_model_takes_no_batches(triton, name, kind, protocol):
+def test_a_model_does_not_support_batching(triton, name, kind, protocol):
     bind_floats(triton, name, echo, config=config_for(kind, batching=False))
     with open_client(kind, url_of(triton, protocol), name) as client:
         client.infer_batch([[1]])
@@ -184,7 +184,7 @@ def test_the_queue_of_a_client_is_full(protocol):
 
 @every_kind
 @refused_with(Failure.UNREACHABLE)
-def test_nobody_listens(kind, protocol):
+def test_no_server_is_running(kind, protocol):
     with open_client(kind, f"{protocol}://{HOST}:1", "floats", **known(kind)) as client:
         client.infer_sample([1])
 
@@ -205,14 +205,14 @@ def test_the_queue_of_the_server_is_full(triton, name, kind, protocol):
 
 @every_kind
 @refused_with(Failure.NOT_SERVED)
-def test_a_model_that_was_there_is_gone(triton, kind, protocol):
+def test_a_model_was_unloaded(triton, kind, protocol):
     with open_client(kind, url_of(triton, protocol), "floats", **known(kind)) as client:
         client.infer_sample([1])
 
 
 @every_kind_that_loads
 @refused_with(Failure.RESTRICTED)
-def test_a_token_is_wanted(client):
+def test_a_token_is_required(client):
     client.load_model()
 
 
@@ -236,7 +236,7 @@ def test_a_connection_breaks(kind, protocol):
 
 @every_kind
 @refused_with(Failure.MALFORMED)
-def test_a_proxy_answers_for_the_server(kind, protocol):
+def test_a_proxy_responds_for_the_server(kind, protocol):
     with client_of_peer(kind, protocol, speaking_html(502)) as client:
         client.infer_sample([1])
 
@@ -254,7 +254,7 @@ CAUGHT_ELSEWHERE = {
 
 
 @pytest.mark.parametrize("what", CAUGHT_ELSEWHERE)
-def test_what_scripts_for_nvidia_pytriton_catch(triton, name, what):
+def test_scripts_for_nvidia_pytriton_catch_the_same_exceptions(triton, name, what):
     arguments, error = CAUGHT_ELSEWHERE[what]
     bind_floats(triton, name, echo)
     with ModelClient(url_of(triton, "http"), name) as client:

@@ -1,4 +1,4 @@
-"""What a client meets at first: nobody, the other protocol, or a server without its model."""
+"""The first contact of a client: no server, the other protocol, or a server without its model."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fails_at_once(client, error, message):
 
 @pytest.fixture
 def ports():
-    """Ports at which nobody listens, of HTTP and gRPC."""
+    """Closed ports for HTTP and gRPC."""
     with socket.create_server((HOST, 0)) as one, socket.create_server((HOST, 0)) as other:
         return {"http": one.getsockname()[1], "grpc": other.getsockname()[1]}
 
@@ -58,19 +58,19 @@ def starting(ports):
 
 
 @every_kind
-def test_nobody_listens(kind, protocol):
+def test_no_server_is_running(kind, protocol):
     with open_client(kind, f"{protocol}://{HOST}:1", "any") as client:
         message = r"No server can be reached at .*:1.*\. Check that the server is running, .* port .*init_time"
         fails_at_once(client, PyTritonClientTimeoutError, message)
 
 
-def test_nobody_listens_at_any_of_several_addresses(protocol):
+def test_no_server_is_running_at_any_of_several_addresses(protocol):
     with ModelClient([f"{protocol}://{HOST}:1", f"{protocol}://{HOST}:2"], "any") as client:
         fails_at_once(client, PyTritonClientTimeoutError, "No server can be reached at")
 
 
 @every_kind
-def test_a_server_that_starts_later_is_waited_for_with_a_timeout(kind, protocol, ports, name):
+def test_with_a_timeout_a_client_waits_for_a_server_to_start(kind, protocol, ports, name):
     with open_client(kind, f"{protocol}://{HOST}:{ports[protocol]}", name, init_timeout_s=60) as client:
         response = Background(lambda: client.infer_sample([1]))
         with starting(ports) as triton:
@@ -79,7 +79,7 @@ def test_a_server_that_starts_later_is_waited_for_with_a_timeout(kind, protocol,
             assert response.finish(60).result["y"] == [1]
 
 
-def test_a_client_made_of_another_waits_as_long(protocol):
+def test_a_client_made_from_another_waits_as_long(protocol):
     with (
         ModelClient(f"{protocol}://{HOST}:1", "any") as client,
         ModelClient.from_existing_client(client) as other,
@@ -87,7 +87,7 @@ def test_a_client_made_of_another_waits_as_long(protocol):
         fails_at_once(other, PyTritonClientTimeoutError, "No server can be reached")
 
 
-def test_a_model_that_comes_after_its_server_is_waited_for_from_the_start(protocol, ports, name):
+def test_a_client_waits_for_a_model_that_is_loaded_after_the_start(protocol, ports, name):
     """A server that loads its models after it is ready, as nvidia-pytriton's does."""
     with ModelClient(f"{protocol}://{HOST}:{ports[protocol]}", name, init_timeout_s=60) as client:
         response = Background(lambda: client.infer_sample([1]))
@@ -103,14 +103,14 @@ def test_a_model_that_comes_after_its_server_is_waited_for_from_the_start(protoc
 
 @every_kind
 @pytest.mark.parametrize("settings", [{}, {"init_timeout_s": 60}], ids=["by default", "with a timeout"])
-def test_a_model_that_a_ready_server_does_not_have(triton, name, kind, protocol, settings):
+def test_a_missing_model_on_a_ready_server(triton, name, kind, protocol, settings):
     bind_floats(triton, name, echo)
     with open_client(kind, url_of(triton, protocol), "no-such-model", **settings) as client:
         message = r"is ready and has no model 'no-such-model'; it has 'test_"
         fails_at_once(client, PyTritonClientModelUnavailableError, message)
 
 
-def test_a_loop_that_waits_on_after_timeouts_finds_a_model_that_is_bound_later(triton, protocol, name):
+def test_repeated_waits_find_a_model_that_is_bound_later(triton, protocol, name):
     timeouts = 0
     with ModelClient(url_of(triton, protocol), name) as client:
         while True:
@@ -125,7 +125,7 @@ def test_a_loop_that_waits_on_after_timeouts_finds_a_model_that_is_bound_later(t
 
 
 @every_kind
-def test_a_version_that_a_ready_server_does_not_have(triton, name, kind, protocol):
+def test_a_missing_version_on_a_ready_server(triton, name, kind, protocol):
     for version in (1, 2):
         bind_floats(triton, name, echo, model_version=version, config=config_for(kind))
     with open_client(kind, url_of(triton, protocol), name, model_version="3") as client:
@@ -166,7 +166,7 @@ def test_the_port_of_the_other_protocol(triton, kind, protocol, ensure_model_is_
 @pytest.mark.parametrize("wait", ["wait_for_server", "wait_for_model"])
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
 def test_the_port_for_metrics_is_not_ready(triton, kind, wait):
-    """It answers every path with status 200."""
+    """It responds to every path with status 200."""
     with (
         open_client(kind, f"http://{HOST}:{triton.config.metrics_port}", "any") as client,
         pytest.raises(PyTritonClientInferenceServerError, match="is a port for metrics"),
@@ -195,7 +195,7 @@ def test_the_port_of_the_other_protocol_while_waiting(triton, protocol):
 
 
 def speaking(status, body=b"", headers=""):
-    """Answers each request over HTTP like another program."""
+    """Responds to each HTTP request like another program."""
 
     def behave(connection):
         head = f"HTTP/1.1 {status}\r\nServer: other/1.0\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
@@ -235,7 +235,7 @@ OTHER_PROGRAMS = {
 
 @pytest.mark.parametrize("program", OTHER_PROGRAMS)
 @pytest.mark.parametrize("kind", ["blocking", "asyncio"])
-def test_another_program_that_speaks_http(kind, program):
+def test_another_http_server(kind, program):
     behave, said = OTHER_PROGRAMS[program]
     with listening(behave) as port, open_client(kind, f"http://{HOST}:{port}", "any") as client:
         started = time.monotonic()
@@ -252,7 +252,7 @@ def test_another_program_that_speaks_http(kind, program):
 @pytest.mark.parametrize(
     "body", [b"<html>home</html>", b'{"status": "ok"}', b'["ok"]'], ids=["a page", "JSON", "a list"]
 )
-def test_another_program_that_answers_every_path(kind, body):
+def test_another_http_server_that_responds_to_every_path(kind, body):
     with (
         listening(speaking("200 OK", body)) as port,
         open_client(kind, f"http://{HOST}:{port}", "any", init_timeout_s=60) as client,
@@ -261,14 +261,14 @@ def test_another_program_that_answers_every_path(kind, body):
         assert fails_at_once(client, PyTritonClientInferenceServerError, message).failure is Failure.MALFORMED
 
 
-def test_a_path_that_is_too_much(triton):
+def test_a_superfluous_path(triton):
     with ModelClient(f"{url_of(triton, 'http')}/models", "any") as client:
         message = r"Its response: status 404.* The path of the URL, '/models', is put before Triton's own\. Check"
         with pytest.raises(PyTritonClientInferenceServerError, match=message):
             client.infer_sample([1])
 
 
-def test_another_program_is_waited_for_with_a_timeout(caplog):
+def test_with_a_timeout_a_client_waits_at_another_http_server(caplog):
     """It may be a proxy that does not know its server yet."""
     with (
         listening(speaking("404 Not Found")) as port,
@@ -281,7 +281,7 @@ def test_another_program_is_waited_for_with_a_timeout(caplog):
 
 
 @pytest.mark.parametrize("status", ["404 Not Found", "502 Bad Gateway", "503 Service Unavailable"])
-def test_a_proxy_whose_server_starts(triton, name, status):
+def test_a_proxy_whose_server_is_starting(triton, name, status):
     bind_floats(triton, name, echo)
     with proxy_of(triton.config.http_port) as (proxy, port), ModelClient(f"http://{HOST}:{port}", name) as client:
         proxy.stand_in(speaking(status))
@@ -291,7 +291,7 @@ def test_a_proxy_whose_server_starts(triton, name, status):
         assert response.finish(60).result["y"] == [1]
 
 
-def test_a_proxy_that_says_that_its_server_is_not_there_is_waited_for():
+def test_a_client_waits_for_the_unavailable_server_of_a_proxy():
     with listening(speaking("503 Service Unavailable")) as port, ModelClient(f"http://{HOST}:{port}", "any") as client:
         response = Background(lambda: client.infer_sample([1]))
         response.join(4 * OTHER_PROGRAM_S)
@@ -312,7 +312,7 @@ def test_a_proxy_that_says_that_its_server_is_not_there_is_waited_for():
     ],
     ids=["text", "bytes"],
 )
-def test_a_program_that_does_not_speak_http(kind, protocol, greeting, said):
+def test_a_program_without_http(kind, protocol, greeting, said):
     with (
         listening(saying(greeting)) as port,
         open_client(kind, f"{protocol}://{HOST}:{port}", "any", init_timeout_s=60) as client,
@@ -321,7 +321,7 @@ def test_a_program_that_does_not_speak_http(kind, protocol, greeting, said):
         assert error.failure is Failure.MALFORMED
 
 
-def test_a_port_of_tls():
+def test_a_tls_port_without_tls():
     alert = bytes.fromhex("15030100020246")
 
     def refuse(connection):
@@ -334,7 +334,7 @@ def test_a_port_of_tls():
 
 
 @every_kind
-def test_tls_at_a_port_without_it(triton, kind, protocol):
+def test_tls_at_a_port_without_tls(triton, kind, protocol):
     url = url_of(triton, protocol)
     with open_client(kind, url.replace("://", "s://"), "any", init_timeout_s=60) as client:
         fails_at_once(client, PyTritonClientInferenceServerError, f"does not speak TLS; use {url}, or")
@@ -352,7 +352,7 @@ def test_the_port_for_metrics(triton, kind, protocol, ensure_model_is_ready):
 
 
 @every_kind
-def test_grpc_at_a_program_that_speaks_only_http(kind, protocol):
+def test_grpc_at_an_http_server(kind, protocol):
     if protocol == "http":
         return
     with (
@@ -362,8 +362,8 @@ def test_grpc_at_a_program_that_speaks_only_http(kind, protocol):
         fails_at_once(client, PyTritonClientInferenceServerError, "it speaks HTTP/1, not gRPC, with status 404")
 
 
-def test_a_port_that_hangs_up():
-    """As that of a forwarded port, behind which nobody listens."""
+def test_a_port_that_closes_connections():
+    """Such as a forwarded port without a program behind it."""
     with listening(refusing) as port, ModelClient(f"http://{HOST}:{port}", "any") as client:
         started = time.monotonic()
         with pytest.raises(

@@ -25,7 +25,7 @@ def regions():
 def forked(run):
     child = os.fork()
     if child == 0:
-        sys.exit(run())  # as a program ends, with all that is cleaned up then
+        sys.exit(run())  # as a program exits, with all its cleanups
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 """
 
@@ -113,18 +113,18 @@ client_class = getattr(sys.modules["pytriton.client"], kind)
 client = client_class(url, name)
 
 def use(client):
-    answer = client.infer_sample([1])
-    if isinstance(answer, dict):
-        return answer["y"]
-    if hasattr(answer, "result"):
-        return answer.result(10)["y"]
+    returned = client.infer_sample([1])
+    if isinstance(returned, dict):
+        return returned["y"]
+    if hasattr(returned, "result"):
+        return returned.result(10)["y"]
     # Streams are read to their end: gRPC may crash the child of a fork while it cancels one in another thread.
-    if hasattr(answer, "__next__"):
-        return [response["y"] for response in answer][0]
+    if hasattr(returned, "__next__"):
+        return [response["y"] for response in returned][0]
     async def ask():
-        if hasattr(answer, "__anext__"):
-            return [response["y"] async for response in answer][0]
-        return (await answer)["y"]
+        if hasattr(returned, "__anext__"):
+            return [response["y"] async for response in returned][0]
+        return (await returned)["y"]
     return asyncio.run(ask())
 
 def use_in_child():
@@ -157,41 +157,41 @@ def echo(requests):
 
 
 @pytest.mark.parametrize("memory", ["shared memory", "the socket"])
-def test_parent_and_child_each_get_their_own_answers(triton, name, protocol, memory):
+def test_parent_and_child_each_get_their_own_responses(triton, name, protocol, memory):
     bind_floats(triton, name, echo)
     assert run(BOTH_ASK, triton, protocol, name, memory) == [[0, 0]]
 
 
-def test_a_child_that_ends_leaves_its_parent_the_shared_memory(triton, name, protocol):
+def test_the_exit_of_a_child_keeps_the_shared_memory_of_its_parent(triton, name, protocol):
     bind_floats(triton, name, echo)
     ((status, count, is_same, response),) = run(CHILD_ENDS, triton, protocol, name)
     assert (status, is_same, response) == (0, True, 2)
     assert count >= 3
 
 
-def test_threads_go_on_asking_while_another_one_forks(triton, name, protocol):
+def test_threads_send_requests_while_another_one_forks(triton, name, protocol):
     bind_floats(triton, name, echo)
     assert run(FORKED_WHILE_THREADS_ASK, triton, protocol, name) == [[[0, 0, 0], []]]
 
 
-def test_a_child_follows_addresses_of_its_own(triton, name):
+def test_a_child_follows_its_own_addresses(triton, name):
     bind_floats(triton, name, echo)
     assert run(CHILD_FOLLOWS_ADDRESSES, triton, "grpc", name) == [[2, 1, True]]
 
 
 @every_kind
-def test_a_child_is_told_which_clients_are_its_parents(triton, name, kind, protocol):
+def test_using_a_client_of_the_parent_in_a_child_is_explained(triton, name, kind, protocol):
     bind_floats(triton, name, echo, config=config_for(kind))
-    *told, ended = run(CHILD_USES_ITS_PARENTS, triton, protocol, name, CLASSES[kind].__name__)
+    *errors, ended = run(CHILD_USES_ITS_PARENTS, triton, protocol, name, CLASSES[kind].__name__)
     assert ended == [0, 1]
     if kind == "blocking":
-        assert told == []
+        assert errors == []
     else:
-        (error,) = told
+        (error,) = errors
         assert error.startswith(f"PyTritonClientClosedError: The client of model '{name}' was made in the process that")
 
 
-def test_a_child_makes_a_client_of_its_own(triton, name):
+def test_a_child_can_create_its_own_client(triton, name):
     bind_floats(triton, name, echo)
     script = """
 def ask(url):

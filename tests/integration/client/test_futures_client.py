@@ -35,7 +35,7 @@ def is_waiting(thread):
     return frame is not None and frame.f_code is threading.Condition.wait.__code__
 
 
-def test_answers_come_through_futures_in_any_order(triton, name, url):
+def test_futures_return_responses_in_any_order(triton, name, url):
     bind_floats(triton, name, echo)
     with FuturesModelClient(url, name) as client:
         futures = {client.infer_sample([number]): number for number in range(300)}
@@ -43,7 +43,7 @@ def test_answers_come_through_futures_in_any_order(triton, name, url):
             assert future.result()["y"] == [futures[future]]
 
 
-def test_errors_come_through_the_future(triton, name, url):
+def test_futures_raise_errors(triton, name, url):
     bind_floats(triton, name, echo)
     with FuturesModelClient(url, name) as client:
         wrong = client.infer_sample(np.float64([1]))
@@ -56,7 +56,7 @@ def test_errors_come_through_the_future(triton, name, url):
         assert isinstance(client.wait_for_model(0.4).exception(30), PyTritonClientModelUnavailableError)
 
 
-def test_a_full_queue_refuses_when_it_must_not_block(triton, name, url):
+def test_a_full_queue_refuses_non_blocking_requests(triton, name, url):
     entered, gate = held_model(triton, name)
     with FuturesModelClient(url, name, max_workers=1, max_queue_size=2, non_blocking=True) as client:
         futures = [client.infer_sample([number]) for number in range(3)]
@@ -68,7 +68,7 @@ def test_a_full_queue_refuses_when_it_must_not_block(triton, name, url):
         assert client.infer_sample([5]).result(30)["y"] == [5]
 
 
-def test_a_full_queue_makes_others_wait(triton, name, url):
+def test_a_full_queue_blocks_other_requests(triton, name, url):
     entered, gate = held_model(triton, name)
     with FuturesModelClient(url, name, max_workers=1, max_queue_size=1) as client:
         client.infer_sample([0])
@@ -80,7 +80,7 @@ def test_a_full_queue_makes_others_wait(triton, name, url):
         assert third.finish().result.result(30)["y"] == [2]
 
 
-def test_waiting_for_room_ends(triton, name, url):
+def test_waiting_for_room_times_out(triton, name, url):
     _, gate = held_model(triton, name)
     with FuturesModelClient(url, name, max_workers=1, max_queue_size=1, inference_timeout_s=0.3) as client:
         waiting = [client.infer_sample([number], timeout_s=30) for number in range(2)]
@@ -90,7 +90,7 @@ def test_waiting_for_room_ends(triton, name, url):
         assert [future.result(30)["y"][0] for future in waiting] == [0, 1]
 
 
-def test_a_callback_that_finds_the_queue_full_does_not_wait_for_itself(triton, name, url):
+def test_a_callback_does_not_wait_for_a_full_queue(triton, name, url):
     entered, gate = held_model(triton, name)
     errors = []
 
@@ -132,7 +132,7 @@ def test_no_more_requests_are_in_flight_than_there_are_workers(triton, name, url
     assert max(most) <= 3
 
 
-def test_closing_waits_for_all_that_was_taken(triton, name, url):
+def test_closing_waits_for_all_accepted_requests(triton, name, url):
     entered, gate = held_model(triton, name)
     client = FuturesModelClient(url, name, max_workers=1)
     futures = [client.infer_sample([number]) for number in range(5)]
@@ -147,7 +147,7 @@ def test_closing_waits_for_all_that_was_taken(triton, name, url):
     assert [future.result(0)["y"][0] for future in futures] == list(range(5))
 
 
-def test_closing_without_waiting_ends_what_is_in_the_queue(triton, name, url):
+def test_closing_without_waiting_cancels_queued_requests(triton, name, url):
     entered, gate = held_model(triton, name)
     client = FuturesModelClient(url, name, max_workers=1)
     futures = [client.infer_sample([number]) for number in range(3)]
@@ -173,7 +173,7 @@ def test_cancelling_a_future_cancels_the_request(triton, name, url):
         assert second.cancelled()
 
 
-def test_room_is_given_back_whatever_becomes_of_a_request(triton, name, url):
+def test_every_finished_request_frees_its_place_in_the_queue(triton, name, url):
     bind_floats(triton, name, echo)
     with FuturesModelClient(url, name, max_workers=1, max_queue_size=1, non_blocking=True) as client:
         for number in range(30):
@@ -184,7 +184,7 @@ def test_room_is_given_back_whatever_becomes_of_a_request(triton, name, url):
             wait_until(lambda: client._room._value == 2)
 
 
-def test_a_client_that_is_forgotten_ends_its_thread(triton, name, url):
+def test_the_thread_of_a_dropped_client_ends(triton, name, url):
     bind_floats(triton, name, echo)
     client = FuturesModelClient(url, name)
     client.infer_sample([1]).result(30)
@@ -194,14 +194,14 @@ def test_a_client_that_is_forgotten_ends_its_thread(triton, name, url):
     wait_until(lambda: not threads_of_clients())
 
 
-def test_the_configuration_and_waiting_are_futures_too(triton, name, url):
+def test_configuration_and_waiting_return_futures(triton, name, url):
     bind_floats(triton, name, echo)
     with FuturesModelClient(url, name) as client:
         assert client.wait_for_model(10).result(30) is None
         assert client.model_config().result(30).model_name == name
 
 
-def test_closing_without_waiting_completes_what_has_a_turn(triton, name, url):
+def test_closing_without_waiting_completes_started_requests(triton, name, url):
     """Also what was submitted at the last moment, and has not been sent yet."""
     bind_floats(triton, name, echo)
     for number in range(10):
@@ -212,7 +212,7 @@ def test_closing_without_waiting_completes_what_has_a_turn(triton, name, url):
         assert [future.result(30)["y"][0] for future in futures] == [number, number]
 
 
-def test_the_first_request_is_sent_though_the_client_is_closed_at_once(triton, name, url):
+def test_the_first_request_is_sent_even_if_the_client_is_closed_at_once(triton, name, url):
     bind_floats(triton, name, echo)
     client = FuturesModelClient(url, name)
     future = client.infer_sample([1])
@@ -243,6 +243,6 @@ def test_sizes_have_defaults(triton, name, url):
 
 
 @pytest.mark.parametrize("arguments", [{"max_workers": 0}, {"max_queue_size": 0}, {"max_workers": True}], ids=repr)
-def test_sizes_that_cannot_work(arguments):
+def test_invalid_sizes(arguments):
     with pytest.raises(PyTritonClientValueError, match="give an integer from 1"):
         FuturesModelClient("localhost", "any", **arguments)

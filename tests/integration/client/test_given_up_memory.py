@@ -40,7 +40,7 @@ def given_up(triton, client, entered):
     return left
 
 
-def test_it_is_had_back_when_the_server_has_done_with_it(triton, name, kind, url, impatient):
+def test_it_is_reclaimed_when_the_server_has_finished_with_it(triton, name, kind, url, impatient):
     entered, gate = held_model(triton, name)
     with open_client(kind, url, name, shared_memory=True) as client:
         left = given_up(triton, client, entered)
@@ -49,7 +49,7 @@ def test_it_is_had_back_when_the_server_has_done_with_it(triton, name, kind, url
         wait_until(lambda: kept.append(client.infer_sample(LARGE)) or not left & regions(triton))
 
 
-def test_it_is_not_had_back_while_the_server_is_using_it(triton, name, url, impatient):
+def test_it_is_not_reclaimed_while_the_server_is_using_it(triton, name, url, impatient):
     entered, gate = held_model(triton, name)
     bind_floats(triton, f"{name}_other", lambda requests: [{"y": request["x"]} for request in requests])
     with ModelClient(url, name, shared_memory=True) as client:
@@ -63,7 +63,7 @@ def test_it_is_not_had_back_while_the_server_is_using_it(triton, name, url, impa
         gate.set()
 
 
-def test_closing_waits_a_moment_for_it(triton, name, kind, url):
+def test_closing_waits_briefly_for_it(triton, name, kind, url):
     before = regions(triton)
     entered, gate = held_model(triton, name)
     with open_client(kind, url, name, shared_memory=True) as client:
@@ -73,7 +73,7 @@ def test_closing_waits_a_moment_for_it(triton, name, kind, url):
         assert regions(triton) == before
 
 
-def test_closing_has_the_rest_forgotten_though_some_is_in_use(triton, name, url, monkeypatch):
+def test_closing_unregisters_the_rest_while_some_is_in_use(triton, name, url, monkeypatch):
     monkeypatch.setattr(shared_memory, "_CLOSE_TIMEOUT_S", 0.1)
     before = regions(triton)
     entered, gate = held_model(triton, name)
@@ -88,7 +88,7 @@ def test_closing_has_the_rest_forgotten_though_some_is_in_use(triton, name, url,
     gate.set()
 
 
-def test_a_task_that_is_cancelled_gives_it_up(triton, name, url):
+def test_a_cancelled_task_gives_it_up(triton, name, url):
     before = regions(triton)
     entered, gate = held_model(triton, name)
 

@@ -1,4 +1,4 @@
-"""Connections over HTTP: what becomes of those that break while idle, large bodies, names, and programs with gevent."""
+"""HTTP connections: those that break while idle, large bodies, host names, and programs with gevent."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def size_of(head):
 
 
 class Peer:
-    """Takes requests; counts them, and answers each as a list of functions says, the last for all that follow."""
+    """Counts requests, and responds to each with a function of a list; the last one serves all that follow."""
 
-    def __init__(self, *answers):
-        self.answers = list(answers)
+    def __init__(self, *behaviours):
+        self.behaviours = list(behaviours)
         self.requests = []
         self.connections = 0
         self.closed = threading.Semaphore(0)  # counts the connections that it has closed
@@ -66,8 +66,8 @@ class Peer:
         while head := self.head_from(connection):
             self.requests.append(head)
             self.read_body(connection, size_of(head))
-            answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-            if not answer(connection):
+            behave = self.behaviours.pop(0) if len(self.behaviours) > 1 else self.behaviours[0]
+            if not behave(connection):
                 self.closed.release()
                 return
 
@@ -86,23 +86,23 @@ class Peer:
             size -= connection.recv_into(buffer, min(size, len(buffer)))
 
 
-def answering(data):
-    def answer(connection):
+def responding(data):
+    def behave(connection):
         connection.sendall(data)
         return True
 
-    return answer
+    return behave
 
 
-def answering_last(data):
-    """Answers, and closes the connection, as proxies do with those that are idle."""
+def responding_last(data):
+    """Responds, and closes the connection, as proxies do with idle ones."""
 
-    def answer(connection):
+    def behave(connection):
         connection.sendall(data)
         connection.shutdown(socket.SHUT_RDWR)
         return False
 
-    return answer
+    return behave
 
 
 def hanging_up(connection):
@@ -127,8 +127,8 @@ def client_of(kind, peer, **arguments):
 ONE = np.float32([[1]])
 
 
-def test_a_connection_is_used_again(kind):
-    peer = Peer(answering(response_of(ONE)))
+def test_connections_are_reused(kind):
+    peer = Peer(responding(response_of(ONE)))
     with client_of(kind, peer) as client:
         for _ in range(3):
             assert client.infer_sample([1])["y"] == [1]
@@ -136,7 +136,7 @@ def test_a_connection_is_used_again(kind):
 
 
 def test_a_connection_that_was_closed_while_idle_is_replaced(kind):
-    peer = Peer(answering_last(response_of(ONE)))
+    peer = Peer(responding_last(response_of(ONE)))
     with client_of(kind, peer) as client:
         for _ in range(5):
             assert client.infer_sample([1])["y"] == [1]
@@ -144,9 +144,9 @@ def test_a_connection_that_was_closed_while_idle_is_replaced(kind):
     assert (len(peer.requests), peer.connections) == (5, 5)
 
 
-def test_the_end_of_the_connection_right_behind_a_large_response(kind, caplog):
+def test_a_connection_that_ends_right_after_a_large_response(kind, caplog):
     array = np.arange(LARGE // 4, dtype=np.float32)[np.newaxis]
-    peer = Peer(answering_last(response_of(array)))
+    peer = Peer(responding_last(response_of(array)))
     with client_of(kind, peer) as client:
         for _ in range(3):
             assert np.array_equal(client.infer_sample([1])["y"], array[0])
@@ -154,16 +154,16 @@ def test_the_end_of_the_connection_right_behind_a_large_response(kind, caplog):
     assert not caplog.records
 
 
-def test_a_connection_that_the_server_closes_is_not_used_again(kind):
-    peer = Peer(answering(response_of(ONE, b"HTTP/1.1 200 OK\r\nConnection: close\r\n")))
+def test_a_connection_that_the_server_closes_is_not_reused(kind):
+    peer = Peer(responding(response_of(ONE, b"HTTP/1.1 200 OK\r\nConnection: close\r\n")))
     with client_of(kind, peer) as client:
         for _ in range(3):
             assert client.infer_sample([1])["y"] == [1]
     assert (len(peer.requests), peer.connections) == (3, 3)
 
 
-def test_an_inference_that_may_have_been_executed_is_not_sent_again(kind):
-    peer = Peer(answering(response_of(ONE)), hanging_up)
+def test_an_inference_that_may_have_been_executed_is_not_retried(kind):
+    peer = Peer(responding(response_of(ONE)), hanging_up)
     with client_of(kind, peer) as client:
         client.infer_sample([1])
         with pytest.raises(PyTritonClientInferenceServerError, match="broke before") as caught:
@@ -172,9 +172,9 @@ def test_an_inference_that_may_have_been_executed_is_not_sent_again(kind):
     assert len(peer.requests) == 2
 
 
-def test_what_only_reads_is_sent_again(kind):
-    ready = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-    metadata = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+def test_read_only_requests_are_retried(kind):
+    ready = responding(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+    metadata = responding(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
     peer = Peer(ready, metadata, hanging_up, ready, metadata)
     with client_of(kind, peer) as client:
         client.wait_for_model(5)
@@ -190,7 +190,7 @@ def test_an_early_response_to_a_large_request(kind):
             super().read_body(connection, 100_000)
 
     head = b"HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
-    peer = Refusing(answering_last(head + body))
+    peer = Refusing(responding_last(head + body))
     with client_of(kind, peer) as client, pytest.raises(PyTritonClientInferenceServerError) as caught:
         client.infer_sample(np.zeros(LARGE // 4, np.float32))
     # What the kernel discards with the connection is lost.
@@ -201,7 +201,7 @@ def test_a_response_in_chunks(kind):
     content = result_of(ONE) + ONE.tobytes()
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in content) + b"0\r\n\r\n"
     head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nInference-Header-Content-Length: %d\r\n\r\n"
-    peer = Peer(answering(head % len(result_of(ONE)) + chunks))
+    peer = Peer(responding(head % len(result_of(ONE)) + chunks))
     with client_of(kind, peer) as client:
         for _ in range(2):
             assert client.infer_sample([1])["y"] == [1]
@@ -209,14 +209,14 @@ def test_a_response_in_chunks(kind):
 
 
 def test_an_interim_response(kind):
-    peer = Peer(answering(b"HTTP/1.1 100 Continue\r\n\r\n" + response_of(ONE)))
+    peer = Peer(responding(b"HTTP/1.1 100 Continue\r\n\r\n" + response_of(ONE)))
     with client_of(kind, peer) as client:
         assert client.infer_sample([1], headers={"Expect": "100-continue"})["y"] == [1]
 
 
 @pytest.mark.parametrize("size", [1 << 62, 1 << 80, -1])
 def test_a_response_of_an_impossible_size(kind, size):
-    peer = Peer(answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n{" % size))
+    peer = Peer(responding(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n{" % size))
     with client_of(kind, peer) as client:
         for _ in range(2):
             with pytest.raises(PyTritonClientInferenceServerError, match="does not respond like Triton") as caught:
@@ -232,7 +232,7 @@ def compressed(body, status=b"200 OK"):
 
 
 def test_a_compressed_response(kind):
-    peer = Peer(answering(compressed(result_of(ONE) + ONE.tobytes())))
+    peer = Peer(responding(compressed(result_of(ONE) + ONE.tobytes())))
     with client_of(kind, peer) as client:
         assert client.infer_sample([1], headers={"Accept-Encoding": "gzip"})["y"] == [1]
         with pytest.raises(PyTritonClientInferenceServerError, match=r"compressed \(gzip\), which was not requested"):
@@ -240,8 +240,8 @@ def test_a_compressed_response(kind):
 
 
 @pytest.mark.parametrize("status", [b"200 OK", b"500 Internal Server Error"])
-def test_a_compressed_response_that_nobody_requested_takes_no_memory(kind, status):
-    peer = Peer(answering(compressed(bytes(100_000_000), status)))
+def test_an_unrequested_compressed_response_takes_no_memory(kind, status):
+    peer = Peer(responding(compressed(bytes(100_000_000), status)))
     with client_of(kind, peer) as client:
         tracemalloc.start()
         try:
@@ -253,10 +253,10 @@ def test_a_compressed_response_that_nobody_requested_takes_no_memory(kind, statu
 
 
 def test_large_arrays_are_not_copied(kind):
-    """What is sent is sent from where it is, and what is received is received where it stays."""
+    """Sent data is not copied, and received data stays in its buffer."""
     array = np.arange(LARGE // 4, dtype=np.float32)[np.newaxis]
     data = response_of(array)
-    peer = Peer(answering(data))
+    peer = Peer(responding(data))
     with client_of(kind, peer) as client:
         client.infer_sample([1])
         tracemalloc.start()
@@ -273,7 +273,7 @@ def test_large_arrays_are_not_copied(kind):
 
 def test_another_address_of_a_name(kind, monkeypatch):
     look_up = socket.getaddrinfo
-    peer = Peer(answering(response_of(ONE)))
+    peer = Peer(responding(response_of(ONE)))
     with listening(peer) as port, socket.socket() as unused:
         unused.bind((HOST, 0))
 
@@ -313,7 +313,7 @@ def test_a_name_that_takes_long_to_look_up(monkeypatch):
 
 def test_another_event_loop(caplog):
     array = np.arange(LARGE // 4, dtype=np.float32)[np.newaxis]
-    peer = Peer(answering(response_of(array)))
+    peer = Peer(responding(response_of(array)))
 
     async def send():
         with listening(peer) as port:
@@ -400,7 +400,7 @@ def test_programs_with_gevent(triton, name, is_patched):
     assert (done.returncode, done.stdout) == (0, f"{name}\ndone\n"), done.stderr
 
 
-def test_a_program_whose_threads_gevent_has_replaced_is_told_that_it_cannot_serve():
+def test_serving_with_threads_patched_by_gevent_is_refused():
     program = "from gevent import monkey; monkey.patch_all(); from pytriton.triton import Triton; Triton().run()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1

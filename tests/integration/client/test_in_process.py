@@ -95,7 +95,7 @@ def test_asyncio(triton, name):
     assert rows["y"].tolist() == [[2, 2]] * 3
 
 
-def test_a_context_ends_its_use(triton, name):
+def test_leaving_the_context_closes_the_client(triton, name):
     bind_double(triton, name)
     with triton.client(name) as client:
         assert client.infer_sample(np.array([1], np.float32))["y"].tolist() == [2]
@@ -104,7 +104,7 @@ def test_a_context_ends_its_use(triton, name):
             use()
 
 
-def test_an_asyncio_context_ends_its_use(triton, name):
+def test_leaving_the_asyncio_context_closes_the_client(triton, name):
     bind_double(triton, name)
 
     async def use():
@@ -210,7 +210,7 @@ def test_model_without_batching(triton, name):
         client.infer_batch(np.ones((1, 2), np.float32))
 
 
-def test_an_unknown_model_is_an_error_with_a_similar_name_and_without_other_exceptions(triton, name):
+def test_an_unknown_model_is_one_error_with_a_similar_name(triton, name):
     bind_double(triton, name)
     with pytest.raises(PyTritonClientModelUnavailableError, match=rf"is not found; did you mean '{name}'\?") as caught:
         triton.client(name.upper())
@@ -301,7 +301,7 @@ def test_model_in_a_process_of_its_own(triton, name):
     assert triton.client(name).infer_sample(np.ones(1, np.float32))["y"].tolist() == [2]
 
 
-def test_restart_of_the_server_is_waited_for():
+def test_requests_wait_for_a_restart_of_the_server():
     with serving.running_triton() as triton:
         bind_double(triton, "Double")
         triton.run()
@@ -385,7 +385,7 @@ def test_stop_fails_pending_requests():
     ],
     ids=repr,
 )
-def test_names_and_versions_that_are_none(triton, arguments, message):
+def test_invalid_names_and_versions(triton, arguments, message):
     with pytest.raises(PyTritonClientValueError, match=message):
         triton.client(*arguments)
 
@@ -423,14 +423,14 @@ def test_mistakes_are_described_as_by_other_clients(triton, name):
         assert caught.value.__cause__ is None
 
 
-def test_a_stream_that_is_read_as_one_response(triton, name):
+def test_a_stream_requested_as_one_response(triton, name):
     bind_counter(triton, name)
     with pytest.raises(PyTritonClientInferenceServerError, match="use stream_sample or stream_batch") as caught:
         triton.client(name).infer_sample([3])
     assert caught.value.__cause__ is None
 
 
-def test_a_client_is_neither_copied_nor_pickled(triton, name):
+def test_a_client_cannot_be_copied_or_pickled(triton, name):
     bind_double(triton, name)
     with pytest.raises(TypeError, match="InProcessClient cannot be copied, or sent to another process"):
         pickle.dumps(triton.client(name))

@@ -70,7 +70,7 @@ def test_a_batch_by_name_and_by_position(client):
 
 
 @every_kind
-def test_only_the_outputs_that_are_wanted(client):
+def test_only_the_requested_outputs(client):
     assert list(client.infer_sample([1], [2], outputs=["sub"])) == ["sub"]
     with pytest.raises(PyTritonClientValueError, match=r"There is no output 'mul': model .* has 'add': FP32"):
         client.infer_sample([1], [2], outputs=["mul"])
@@ -86,7 +86,7 @@ def test_a_model_without_batching(triton, name, kind, url):
 
 
 @every_kind
-def test_what_does_not_fit_is_refused_before_it_is_sent(client, triton, name):
+def test_invalid_inputs_are_refused_before_they_are_sent(client, triton, name):
     client.infer_sample([1], [2])
     for inputs, named, message in [
         ([], {}, r"No input was given: model '\w+' takes 'a': FP32 \(-1,\), 'b': FP32 \(-1,\)"),
@@ -105,7 +105,7 @@ def test_what_does_not_fit_is_refused_before_it_is_sent(client, triton, name):
 
 
 @pytest.mark.parametrize("dtype", ALL_DTYPES, ids=lambda dtype: np.dtype(dtype).name)
-def test_every_dtype_comes_back_as_it_was_sent(triton, name, url, dtype):
+def test_every_dtype_is_returned_unchanged(triton, name, url, dtype):
     triton.bind(name, echo, [Tensor((-1, 2), dtype, "x")], [Tensor((-1, 2), dtype, "y")])
     values = np.arange(8).reshape(2, 2, 2).astype(dtype)
     with ModelClient(url, name) as client:
@@ -197,7 +197,7 @@ def forwarding():
 
 
 @every_kind
-def test_what_a_request_has_besides_inputs_reaches_the_model(kind, protocol, forwarding, name):
+def test_parameters_headers_and_request_id_reach_the_model(kind, protocol, forwarding, name):
     seen = []
 
     def keep(requests):
@@ -252,7 +252,7 @@ def test_a_binary_header_of_grpc(triton, name, kind):
 
 @every_kind
 def test_a_reserved_parameter_is_refused_before_anything_is_sent(kind, protocol):
-    """Nobody listens, which the client does not notice."""
+    """The port is closed, which the client does not notice."""
     with open_client(kind, f"{protocol}://127.0.0.1:1", "any") as client:
         for name in ("priority", "timeout", "sequence_id", "binary_data_output", "triton_any", "pytriton_callers"):
             for infer in (client.infer_sample, client.infer_batch):
@@ -260,7 +260,7 @@ def test_a_reserved_parameter_is_refused_before_anything_is_sent(kind, protocol)
                     infer([1], parameters={name: 1})
 
 
-def test_an_input_goes_before_an_option_of_the_same_name(triton, name, kind, url):
+def test_an_input_takes_precedence_over_an_option_of_its_name(triton, name, kind, url):
     names = ("outputs", "priority", "request_id", "timeout_s")
 
     @batch
@@ -302,7 +302,7 @@ def pending(triton, name):
     return metrics_of(triton, name)["nv_inference_pending_request_count"]
 
 
-def test_the_server_drops_what_waits_longer_than_its_timeout(triton, name, kind, url):
+def test_the_server_refuses_requests_that_exceed_their_queue_timeout(triton, name, kind, url):
     seen, entered, gate = [], threading.Event(), threading.Event()
 
     def note(requests):
@@ -326,7 +326,7 @@ def test_the_server_drops_what_waits_longer_than_its_timeout(triton, name, kind,
     assert seen == [1, 3]
 
 
-def test_an_answer_that_takes_too_long(triton, name, kind, url):
+def test_a_response_that_takes_too_long(triton, name, kind, url):
     entered, gate = held_model(triton, name)
     with open_client(kind, url, name, inference_timeout_s=0.4) as client:
         with pytest.raises(PyTritonClientTimeoutError, match=r"did not respond within 0\.[34]"):

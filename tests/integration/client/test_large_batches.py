@@ -36,7 +36,7 @@ def test_parts_are_joined_in_order(triton, name, kind, url, rows):
         assert (client.infer_batch(values)["y"] == values).all()
 
 
-def test_no_part_is_larger_than_the_model_takes_and_several_are_in_flight(triton, name, kind, url):
+def test_several_parts_of_at_most_the_largest_batch_are_in_flight(triton, name, kind, url):
     rows, together = [], []
 
     def note(requests):
@@ -63,7 +63,7 @@ def test_all_inputs_are_split_alike(triton, name, kind, url):
         assert client.infer_batch(a=a, b=b)["y"].ravel().tolist() == [4 * n + 1 + n for n in range(10)]
 
 
-def test_one_failing_part_ends_it_all(triton, name, kind, url):
+def test_one_failing_part_fails_the_batch(triton, name, kind, url):
     def fail(requests):
         for request in requests:
             if (request["x"] == 50).any():
@@ -125,7 +125,7 @@ def test_a_model_without_batching(triton, name, kind, url):
         client.infer_batch(np.zeros((1000, 1), np.float32))
 
 
-def test_the_blocking_client_says_which_one_splits(triton, name, url):
+def test_the_blocking_client_names_the_client_that_splits(triton, name, url):
     bind_floats(triton, name, echo)
     with (
         ModelClient(url, name) as client,

@@ -26,7 +26,7 @@ def resources():
 
 
 def settles(before):
-    """Waits until there is not much more than before; what ends by itself has some time for that."""
+    """Waits until there is not much more than before."""
 
     def few_more():
         return all(count <= earlier + 4 for earlier, count in zip(before, resources(), strict=True))
@@ -34,23 +34,23 @@ def settles(before):
     wait_until(few_more, what=f"that there are few more than {before}")
 
 
-def test_clients_that_come_and_go(triton, name, kind, url):
+def test_clients_created_and_closed_again_and_again(triton, name, kind, url):
     bind_floats(triton, name, echo)
 
-    def come_and_go():
+    def open_and_close():
         with open_client(kind, url, name) as client:
             client.infer_sample([1])
 
-    come_and_go()
-    come_and_go()
+    open_and_close()
+    open_and_close()
     before = resources()
     for _ in range(20):
-        come_and_go()
+        open_and_close()
     settles(before)
 
 
 @pytest.mark.parametrize("closed", [True, False])
-def test_threads_that_come_and_go_with_clients_of_their_own(triton, name, url, closed):
+def test_short_lived_threads_with_their_own_clients(triton, name, url, closed):
     bind_floats(triton, name, echo)
 
     def send_request():
@@ -65,7 +65,7 @@ def test_threads_that_come_and_go_with_clients_of_their_own(triton, name, url, c
     settles(before)
 
 
-def test_threads_that_come_and_go_with_a_client_that_they_share(triton, name, url):
+def test_short_lived_threads_with_a_shared_client(triton, name, url):
     bind_floats(triton, name, echo)
     with ModelClient(url.replace(HOST, "localhost"), name) as client:  # a name, which has to be looked up
         _in_threads(lambda: client.infer_sample([1]), 3)
@@ -92,7 +92,7 @@ def test_failures(kind, protocol):
         settles(before)
 
 
-def test_a_program_that_forgets_to_close_its_clients_ends(triton, name, url):
+def test_a_program_that_does_not_close_its_clients_exits(triton, name, url):
     bind_floats(triton, name, echo)
     script = f"""
 import numpy as np

@@ -36,7 +36,7 @@ def test_a_timeout_of_a_million_years(triton, name, kind, protocol):
 
 @pytest.mark.parametrize("token", ["a\r\nb", "\u00fc", 7])
 @every_kind
-def test_a_token_that_cannot_be_sent_is_not_told(kind, protocol, token):
+def test_an_invalid_token_is_not_shown_in_the_error(kind, protocol, token):
     with pytest.raises(PyTritonClientValueError, match="access_token cannot be sent") as caught:
         CLASSES[kind](f"{protocol}://localhost", "any", access_token=token)
     assert str(token) not in caught.value.message
@@ -44,18 +44,18 @@ def test_a_token_that_cannot_be_sent_is_not_told(kind, protocol, token):
 
 @pytest.mark.parametrize("number", [0, -1, True, 1.0])
 @pytest.mark.parametrize("kind", ["asyncio", "asyncio-decoupled"])
-def test_a_number_of_connections_that_cannot_be(kind, number):
+def test_an_invalid_number_of_connections(kind, number):
     with pytest.raises(PyTritonClientValueError, match=f"max_connections is {number}; give an integer from 1"):
         CLASSES[kind]("grpc://localhost", "any", max_connections=number)
 
 
 @every_kind
-def test_a_name_that_cannot_be_sent(kind, protocol):
+def test_an_invalid_name(kind, protocol):
     with pytest.raises(PyTritonClientValueError, match="model_name is"):
         CLASSES[kind](f"{protocol}://localhost", "\ud800")
 
 
-def test_threads_ask_while_another_one_loads_the_model_again(triton, name, url):
+def test_requests_of_threads_while_another_one_reloads_the_model(triton, name, url):
     bind_floats(triton, name, echo)
     over = threading.Event()
 
@@ -73,7 +73,7 @@ def test_threads_ask_while_another_one_loads_the_model_again(triton, name, url):
         assert client.infer_sample([1])["y"] == [1]
 
 
-def test_a_client_made_of_one_that_has_loaded_the_model_again(triton, name, url):
+def test_a_client_made_from_one_that_has_reloaded_the_model(triton, name, url):
     bind_floats(triton, name, echo)
     outdated = known("blocking")["model_config"]
     with ModelClient(url, name, model_config=outdated) as client:
@@ -83,7 +83,7 @@ def test_a_client_made_of_one_that_has_loaded_the_model_again(triton, name, url)
 
 
 @every_kind_that_loads
-def test_attempts_and_the_first_answer_together_stay_within_the_timeout(kind, protocol):
+def test_attempts_and_the_first_response_together_stay_within_the_timeout(kind, protocol):
     with proxy_of(1) as (proxy, port):
         proxy.stand_in(refusing)
         retry = RetryPolicy(attempts=1000, pause_s=0.05, factor=1, resend_lost=True)
@@ -110,7 +110,7 @@ def test_attempts_and_the_first_answer_together_stay_within_the_timeout(kind, pr
     ids=ascii,
 )
 @every_kind
-def test_what_cannot_be_sent_is_named(kind, protocol, options, message):
+def test_unsendable_values_are_named(kind, protocol, options, message):
     with (
         open_client(kind, f"{protocol}://{HOST}:1", "floats", **known(kind)) as client,
         pytest.raises(PyTritonClientValueError, match=message),
@@ -119,7 +119,7 @@ def test_what_cannot_be_sent_is_named(kind, protocol, options, message):
 
 
 @every_kind
-def test_values_at_the_ends_are_sent(triton, name, kind, protocol):
+def test_values_at_the_limits_are_sent(triton, name, kind, protocol):
     bind_floats(triton, name, echo, config=config_for(kind))
     with open_client(kind, url_of(triton, protocol), name) as client:
         for number in (-(1 << 63), (1 << 63) - 1):

@@ -48,7 +48,7 @@ ANSWERED_S = 0.4
 """Long enough for a response, also where the machine is busy."""
 SLACK_S = 4.0
 MODELS = ("once", "stream")
-"""Of a server for all clients: one that answers once, and one for streams."""
+"""Of a server for all clients: one with single responses, and one for streams."""
 
 
 def echo(requests):
@@ -107,7 +107,7 @@ def test_waiting_for_a_model_times_out(kind, protocol, behave):
 
 @every_kind
 @pytest.mark.parametrize("ensure_model_is_ready", [True, False])
-def test_asking_for_the_configuration_times_out(kind, protocol, ensure_model_is_ready):
+def test_requesting_the_configuration_times_out(kind, protocol, ensure_model_is_ready):
     arguments = {"init_timeout_s": TIMEOUT_S, "ensure_model_is_ready": ensure_model_is_ready}
     with listening(silent) as port, client_of(kind, protocol, port, **arguments) as client:
         with takes_about(TIMEOUT_S), pytest.raises(PyTritonClientTimeoutError):
@@ -147,7 +147,7 @@ def test_a_handshake_that_does_not_end_times_out(kind, protocol):
 
 
 @every_kind
-def test_connecting_where_nobody_listens(kind, protocol):
+def test_connecting_to_a_closed_port(kind, protocol):
     with socket.socket() as unused:
         unused.bind((HOST, 0))
         with client_of(kind, protocol, unused.getsockname()[1], **known(kind)) as client:
@@ -159,7 +159,7 @@ def test_connecting_where_nobody_listens(kind, protocol):
 
 
 @every_kind
-def test_a_name_that_is_not_known(kind, protocol):
+def test_an_unknown_host_name(kind, protocol):
     with open_client(kind, f"{protocol}://no-such-host.invalid:8000", "floats", **known(kind)) as client:
         with pytest.raises(
             PyTritonClientInferenceServerError, match=r"No server can be reached at .*no-such-host"
@@ -216,7 +216,7 @@ def test_html_while_waiting_for_a_model(kind, protocol):
 
 
 @every_kind
-def test_a_proxy_whose_server_comes_back(kind, protocol, triton, name):
+def test_a_proxy_whose_server_is_back(kind, protocol, triton, name):
     with client_behind_a_proxy(kind, protocol, triton, name) as (client, proxy):
         assert client.infer_sample([1])["y"] == [1]
         proxy.stand_in(speaking_html(502))
@@ -230,7 +230,7 @@ def test_a_proxy_whose_server_comes_back(kind, protocol, triton, name):
 
 
 @every_kind
-def test_an_answer_that_breaks_off(kind, protocol, triton, name):
+def test_a_truncated_response(kind, protocol, triton, name):
     with client_behind_a_proxy(kind, protocol, triton, name) as (client, proxy):
         large = np.arange(100_000, dtype=np.float32)
         assert (client.infer_sample(large)["y"] == large).all()
@@ -256,7 +256,7 @@ def _asked_twice(client, value):
     return client.infer_sample(value)
 
 
-def test_a_server_that_is_killed_and_started_again():
+def test_a_server_that_is_killed_and_restarted():
     """All clients at once, for it takes a while."""
     held, gate = [], threading.Event()
 
@@ -302,7 +302,7 @@ def test_a_server_that_is_killed_and_started_again():
 
 
 @every_kind
-def test_a_model_that_is_not_there(kind, protocol, triton):
+def test_a_missing_model(kind, protocol, triton):
     url = url_of(triton, protocol)
     with open_client(kind, url, "no-such-model", init_timeout_s=60) as client:
         missing = r"is ready and has no model 'no-such-model'; it has "

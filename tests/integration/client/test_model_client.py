@@ -116,7 +116,7 @@ def test_waiting_for_the_server_and_for_the_model(triton, name, url):
         bound.join()
 
 
-def test_what_else_the_server_has_is_told_while_waiting(triton, name, url, caplog):
+def test_other_models_of_the_server_are_named_while_waiting(triton, name, url, caplog):
     bind_floats(triton, name, echo)
     with ModelClient(url, "no-such-model") as client, pytest.raises(PyTritonClientModelUnavailableError):
         client.wait_for_model(0.4)
@@ -148,7 +148,7 @@ def test_an_eager_asyncio_client_connects_when_it_is_entered(triton, client_clas
 
 
 @every_kind
-def test_a_client_that_knows_the_configuration_does_not_ask_for_it(triton, name, kind, url):
+def test_a_client_with_the_configuration_does_not_request_it(triton, name, kind, url):
     bind_add_sub(triton, name, config=config_for(kind))
     config = ModelClient(url, name).model_config
     with open_client(kind, url, name, model_config=config, ensure_model_is_ready=False) as client:
@@ -160,7 +160,7 @@ def test_a_client_that_knows_the_configuration_does_not_ask_for_it(triton, name,
     ("kind", "other_kind"),
     [*itertools.product(("blocking", "asyncio"), repeat=2), *itertools.product(STREAM_KINDS, repeat=2)],
 )
-def test_a_client_made_of_another_one(triton, name, kind, other_kind):
+def test_a_client_made_from_another(triton, name, kind, other_kind):
     bind_floats(triton, name, echo, config=config_for(kind))
     with open_client(kind, url_of(triton, "grpc"), name, convert_dtypes=True) as client:
         assert client.infer_sample(np.int8([1]))["y"] == [1]
@@ -253,7 +253,7 @@ def test_loading_with_another_configuration(triton, name, kind, protocol):
         for files in ({"1/weights": b"1"}, {"file:1/weights": "1"}):
             with pytest.raises(PyTritonClientInputError, match="give contents as bytes, by names such as 'file:1/"):
                 client.load_model(files=files)
-        # Files that are given take the place of all that are there, such as the one that the library writes.
+        # Given files replace all existing ones, such as the one that the library writes.
         with pytest.raises(PyTritonClientInferenceServerError, match=r"cannot read .*/1/worker"):
             client.load_model(config=json.dumps(config), files={"file:1/weights": b"1, 2, 3"})
 
@@ -266,7 +266,7 @@ def is_ready(client):
     return True
 
 
-def test_threads_that_start_together_wait_no_longer_than_one(protocol):
+def test_threads_that_connect_together_wait_no_longer_than_one(protocol):
     with ModelClient(f"{protocol}://{HOST}:1", "any", init_timeout_s=1) as client:
         started = time.monotonic()
         requested = [Background(lambda: client.infer_sample([1])) for _ in range(3)]
@@ -279,7 +279,7 @@ def test_threads_that_start_together_wait_no_longer_than_one(protocol):
     "url", ["", "ftp://localhost", "localhost:0", "localhost:99999", "localhost:a", "http://", "grpc://a/b", "a b", 7]
 )
 @pytest.mark.parametrize("client_class", [ModelClient, FuturesModelClient, AsyncioModelClient])
-def test_a_url_that_is_none(client_class, url):
+def test_an_invalid_url(client_class, url):
     with pytest.raises(PyTritonClientInvalidUrlError, match="is not a valid URL of a server"):
         client_class(url, "any")
 
@@ -302,20 +302,20 @@ def test_a_url_that_is_none(client_class, url):
     ids=repr,
 )
 @pytest.mark.parametrize("client_class", [ModelClient, FuturesModelClient, AsyncioModelClient])
-def test_arguments_that_cannot_work(client_class, arguments, message):
+def test_invalid_arguments(client_class, arguments, message):
     with pytest.raises(PyTritonClientValueError, match=message):
         client_class(**{"url": "localhost", "model_name": "any", **arguments})
 
 
 @pytest.mark.parametrize("client_class", [ModelClient, FuturesModelClient, AsyncioModelClient])
-def test_a_client_is_neither_copied_nor_pickled(client_class):
+def test_a_client_cannot_be_copied_or_pickled(client_class):
     client = client_class("localhost", "any")
     for copy_of in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match=rf"{client_class.__name__} cannot be copied, or sent to another process"):
             copy_of(client)
 
 
-def test_a_client_is_made_of_one_of_any_kind(triton, name, url):
+def test_a_client_is_made_from_one_of_any_kind(triton, name, url):
     bind_floats(triton, name, echo)
     with FuturesModelClient(url, name) as futures, ModelClient.from_existing_client(futures) as client:
         assert client.infer_sample([1])["y"] == [1]

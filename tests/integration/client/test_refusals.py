@@ -90,7 +90,7 @@ def test_a_refusal_within_a_stream(triton, name):
     assert caught.value.reason == "no more"
 
 
-def test_an_exception_of_a_model_is_no_refusal(triton, name, url):
+def test_an_exception_of_a_model_is_not_a_refusal(triton, name, url):
     @batch
     def fail(x):
         raise ValueError("not found: the answer")
@@ -104,7 +104,7 @@ def test_an_exception_of_a_model_is_no_refusal(triton, name, url):
 @pytest.mark.parametrize(
     ("status", "attempts"), [("too_many_requests", 3), ("unavailable", 3), ("conflict", 1), ("invalid_argument", 1)]
 )
-def test_a_policy_sends_again_what_may_be_served_later(triton, name, url, status, attempts):
+def test_a_retry_policy_repeats_requests_that_may_be_served_later(triton, name, url, status, attempts):
     calls = []
 
     @batch

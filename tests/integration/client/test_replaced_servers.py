@@ -1,4 +1,4 @@
-"""Clients of servers that end one after the other, each of which is replaced by one at another address."""
+"""Clients of servers that exit one after the other, each replaced by one at another address."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Replicas:
         self._running = {each: urls for each, urls in self._running.items() if each is not triton}
 
     def replace(self, killed, listed):
-        """Ends a server by force or not; its address may still be listed until the other one has started."""
+        """Stops or kills a server; its address may still be listed until the other one has started."""
         triton = next(iter(self._running))
         if not listed:
             self._take_off(triton)
@@ -112,7 +112,7 @@ MANY = [pytest.param(*counts, marks=pytest.mark.slow) for counts in ((3, 40), (1
 
 
 @pytest.mark.parametrize(("count", "replacements"), [(2, 4), *MANY])
-def test_no_request_fails_while_servers_end_and_are_replaced(count, replacements):
+def test_no_request_fails_while_servers_exit_and_are_replaced(count, replacements):
     with Replicas(count) as replicas:
         load = Load(replicas)
         try:

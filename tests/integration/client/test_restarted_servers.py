@@ -45,14 +45,14 @@ def kill(triton):
     wait_until(lambda: not is_running(before))
 
 
-def test_a_request_after_a_restart_is_answered(triton, kind, protocol):
+def test_a_request_after_a_restart_succeeds(triton, kind, protocol):
     with open_client(kind, url_of(triton, protocol), "double") as client:
         for number in range(5):
             assert client.infer_sample(np.float32([number]))["y"] == [2 * number]
             kill(triton)
 
 
-def test_a_request_in_flight_is_sent_again(triton, kind, protocol):
+def test_a_request_in_flight_is_retried(triton, kind, protocol):
     entered, gate = held_model(triton, "hold")
     with open_client(kind, url_of(triton, protocol), "hold") as client:
         gate.set()
@@ -104,7 +104,7 @@ def _is_connected_to(each, port):
     return True  # it broke
 
 
-def test_a_server_that_stays_away_is_given_up_after_a_while(triton, protocol):
+def test_waiting_for_a_server_that_stays_down_ends(triton, protocol):
     url = url_of(triton, protocol)
     with ModelClient(url, "double", restart_timeout_s=0.5) as client:
         client.infer_sample(np.float32([1]))
@@ -126,7 +126,7 @@ def test_without_a_time_for_restarts_a_request_fails_at_once(triton, protocol):
         assert time.monotonic() - start < 0.5
 
 
-def test_a_server_that_never_responded_is_not_waited_for(protocol):
+def test_a_client_does_not_wait_for_a_server_that_never_responded(protocol):
     with ModelClient(f"{protocol}://{HOST}:1", "any", init_timeout_s=0.3, lazy_init=True) as client:
         start = time.monotonic()
         with pytest.raises(Exception, match=r"did not|not ready|took longer|reached"):
@@ -135,7 +135,7 @@ def test_a_server_that_never_responded_is_not_waited_for(protocol):
 
 
 @pytest.mark.parametrize("seconds", [-1, "1", True])
-def test_a_time_for_restarts_that_is_none_is_refused(seconds):
+def test_an_invalid_time_for_restarts_is_refused(seconds):
     with pytest.raises(PyTritonClientValueError, match="restart_timeout_s"):
         ModelClient("localhost", "any", restart_timeout_s=seconds)
 
@@ -159,7 +159,7 @@ class Load:
                 each.result()
 
     @property
-    def _goes_on(self):
+    def _is_running(self):
         return self._left > 0 and not any(each.done() for each in self._work)
 
     def _note(self, number, response, started):
@@ -172,7 +172,7 @@ class Load:
     def _send(self, protocol):
         with ModelClient(url_of(self._triton, protocol), "double") as client:
             number = 0
-            while number == 0 or self._goes_on:
+            while number == 0 or self._is_running:
                 number += 1
                 started = time.monotonic()
                 self._note(number, client.infer_sample(np.float32([number])), started)
@@ -180,7 +180,7 @@ class Load:
     def _send_asynchronously(self, protocol):
         async def send(client):
             number = 0
-            while number == 0 or self._goes_on:
+            while number == 0 or self._is_running:
                 number += 1
                 started = time.monotonic()
                 self._note(number, await client.infer_sample(np.float32([number])), started)
@@ -193,13 +193,13 @@ class Load:
 
     def _kill_now_and_then(self):
         for number in range(self._kills):
-            while self.sent < number * self._count // self._kills and self._goes_on:
+            while self.sent < number * self._count // self._kills and self._is_running:
                 time.sleep(0.01)
             wait_until(lambda: is_ready(self._triton), 30)  # five starts in a row that fail are the end
             kill(self._triton)
             self._left -= 1
             if self._left == 1:
-                wait_until(lambda: self.sent >= self._count or not self._goes_on, 600)
+                wait_until(lambda: self.sent >= self._count or not self._is_running, 600)
 
 
 @pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])

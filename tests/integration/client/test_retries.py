@@ -40,7 +40,7 @@ def counting(behave):
         yield port, connections
 
 
-def test_a_server_that_is_not_there_yet_is_asked_again(triton, name, kind, protocol):
+def test_requests_are_retried_until_the_server_has_started(triton, name, kind, protocol):
     bind_floats(triton, name, echo)
     persistent = RetryPolicy(attempts=1000, pause_s=0.02, factor=1, resend_lost=True)
     port = triton.config.http_port if protocol == "http" else triton.config.grpc_port
@@ -57,7 +57,7 @@ def test_a_server_that_is_not_there_yet_is_asked_again(triton, name, kind, proto
         assert requested.finish().result["y"] == [2]
 
 
-def test_attempts_come_to_an_end(kind, protocol):
+def test_the_number_of_attempts_is_limited(kind, protocol):
     url = f"{protocol}://{HOST}:1"
     with open_client(kind, url, "any", retry=QUICK, **known(kind)) as client:
         started = time.monotonic()
@@ -75,7 +75,7 @@ def test_all_attempts_together_stay_within_the_timeout(kind, protocol):
         assert 0.2 < time.monotonic() - started < 2
 
 
-def test_a_full_queue_of_the_server_is_tried_again(triton, name, kind, url):
+def test_requests_are_retried_if_the_queue_of_the_server_is_full(triton, name, kind, url):
     policy = QueuePolicy(max_queue_size=1)
     config = ModelConfig(max_batch_size=1, batcher=DynamicBatcher(default_queue_policy=policy))
     entered, gate = held_model(triton, name, config=config)
@@ -90,7 +90,7 @@ def test_a_full_queue_of_the_server_is_tried_again(triton, name, kind, url):
         assert requested.finish(30).result["y"] == [9]
 
 
-def test_what_may_have_been_executed_is_sent_again_only_on_request(kind):
+def test_requests_that_may_have_been_executed_are_retried_only_on_request(kind):
     again = RetryPolicy(attempts=3, pause_s=0.01, resend_lost=True)
     for retry, count in ((QUICK, 1), (again, 3)):
         with (
@@ -103,7 +103,7 @@ def test_what_may_have_been_executed_is_sent_again_only_on_request(kind):
             assert len(connections) == count
 
 
-def test_a_request_that_timed_out_is_not_sent_again(kind):
+def test_a_request_that_timed_out_is_not_retried(kind):
     with (
         counting(silent) as (port, connections),
         open_client(kind, f"{HOST}:{port}", "any", retry=QUICK, **known(kind)) as client,
@@ -113,7 +113,7 @@ def test_a_request_that_timed_out_is_not_sent_again(kind):
         assert len(connections) == 1
 
 
-def test_an_error_of_the_model_is_not_tried_again(triton, name, kind, url):
+def test_an_error_of_the_model_is_not_retried(triton, name, kind, url):
     calls = []
 
     def fail(requests):

@@ -53,7 +53,7 @@ def files_of(pid):
     return [name for name in shared_memory() if name.startswith(f"pytriton-{pid}-")]
 
 
-def test_large_tensors_come_back_as_they_were_sent(triton, name, kind, url):
+def test_large_tensors_are_returned_unchanged(triton, name, kind, url):
     bind_floats(triton, name, echo)
     with open_client(kind, url, name, shared_memory=True) as client:
         for factor in range(4):
@@ -88,7 +88,7 @@ def test_tensors_of_all_sorts_in_one_request(triton, name, url):
         assert list(only) == ["fixed_out"]
 
 
-def test_an_array_stays_as_it_is_when_others_come(triton, name, url):
+def test_later_responses_do_not_change_an_array(triton, name, url):
     bind_floats(triton, name, echo)
     with ModelClient(url, name, shared_memory=True) as client:
         responses = [client.infer_sample(number * LARGE)["y"] for number in range(6)]
@@ -99,7 +99,7 @@ def test_an_array_stays_as_it_is_when_others_come(triton, name, url):
         assert not response.flags.writeable
 
 
-def test_memory_is_used_again(triton, name, url):
+def test_memory_is_reused(triton, name, url):
     bind_floats(triton, name, echo)
     before = regions(triton)
     with ModelClient(url, name, shared_memory=True) as client:
@@ -113,7 +113,7 @@ def test_memory_is_used_again(triton, name, url):
         assert len(regions(triton) - before) == 4
 
 
-def test_memory_has_no_name_and_is_given_back(triton, name, url):
+def test_memory_has_no_name_and_is_returned(triton, name, url):
     bind_floats(triton, name, echo)
     before = regions(triton)
     client = ModelClient(url, name, shared_memory=True)
@@ -143,7 +143,7 @@ input()
         assert not files_of(script.pid)
 
 
-def test_a_client_that_is_forgotten_gives_its_memory_back(triton, name, url):
+def test_a_dropped_client_returns_its_memory(triton, name, url):
     bind_floats(triton, name, echo)
     before = regions(triton)
     client = ModelClient(url, name, shared_memory=True)
@@ -167,8 +167,8 @@ def test_tasks_do_not_share_memory_that_is_in_use(triton, name, url):
     asyncio.run(send_request())
 
 
-def test_an_output_whose_size_cannot_be_known(triton, name, url):
-    """The first one that is larger than those before is asked for again, over the socket, as all that come later."""
+def test_an_output_of_unknown_size(triton, name, url):
+    """The first one that is larger than those before is requested again, over the socket, like all later ones."""
 
     def repeat(requests):
         return [{"y": np.tile(request["x"], (1, int(request["x"][0, 0])))} for request in requests]
@@ -200,7 +200,7 @@ def test_memory_of_a_request_that_timed_out_is_not_used_by_another(triton, name,
         assert len(regions(triton) - before) > 1
 
 
-def test_a_model_that_fails_leaves_the_memory_to_the_next_request(triton, name, url):
+def test_after_an_error_of_the_model_the_memory_is_reused(triton, name, url):
     def fail(requests):
         if requests[0]["x"][0, 0] < 0:
             raise ValueError("negative")
@@ -216,7 +216,7 @@ def test_a_model_that_fails_leaves_the_memory_to_the_next_request(triton, name, 
         assert len(regions(triton) - before) == 2
 
 
-def test_a_server_that_is_started_again_is_told_again():
+def test_memory_is_registered_again_after_a_restart():
     """Clients of both protocols at once, for it takes a while."""
     ports, clients = {}, []
     for round_number in range(2):
@@ -245,7 +245,7 @@ def test_a_server_that_does_not_share_the_memory(triton, name, kind, url, tmp_pa
     assert not list(tmp_path.iterdir())
 
 
-def test_no_room_for_shared_memory(triton, name, url):
+def test_exhausted_shared_memory(triton, name, url):
     bind_floats(triton, name, echo)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     with ModelClient(url, name, shared_memory=True) as client:
@@ -282,6 +282,6 @@ def test_many_threads_share_the_memory(triton, name, url):
     assert not errors
 
 
-def test_the_server_is_well_afterwards(triton, name):
+def test_the_server_still_works_afterwards(triton, name):
     bind_floats(triton, name, echo)
     assert infer_json(triton, name, [json_floats([1, 2])])[0] == 200

@@ -77,7 +77,7 @@ def https_proxy_of(port, context):
             self.wfile.write(content)
             upstream.close()
 
-        do_GET = do_POST = response  # noqa: N815  (names that http.server asks for)
+        do_GET = do_POST = response  # noqa: N815  (names that http.server requires)
 
         def log_message(self, *_):
             pass
@@ -86,7 +86,7 @@ def https_proxy_of(port, context):
         daemon_threads = True
 
         def finish_request(self, request, client_address):
-            # In the connection's own thread: a client that opens a connection and says nothing holds up nobody else.
+            # In the connection's own thread: a client that opens a connection and sends nothing delays no other.
             request.settimeout(30)
             with context.wrap_socket(request, server_side=True) as encrypted:
                 super().finish_request(encrypted, client_address)
@@ -150,7 +150,7 @@ def secure(request, protocol):
 
 @pytest.fixture
 def mutual(request, protocol):
-    """The URL of a server that asks for the client's certificate."""
+    """The URL of a server that requires the client's certificate."""
     return request.getfixturevalue(f"mutual_{protocol}s_url")
 
 
@@ -194,7 +194,7 @@ def test_a_certificate_of_the_client(kind, mutual, certificates):
 
 
 @every_kind
-def test_a_server_that_does_not_answer(kind, protocol, certificates):
+def test_a_server_that_does_not_respond(kind, protocol, certificates):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates / "server.pem", certificates / "server.key")
     context.set_alpn_protocols(["h2"] if protocol == "grpc" else ["http/1.1"])
@@ -223,7 +223,7 @@ def test_https_without_verification(kind, https_url):
         assert client.infer_sample([1])["y"] == [1]
 
 
-def test_the_command_line_takes_the_authority(secure, certificates, capsys):
+def test_the_command_line_accepts_the_authority(secure, certificates, capsys):
     for words in (["infer", secure, "once", "x=1"], ["models", secure]):
         assert main([*words, "--ca", str(certificates / "ca.pem")]) == 0
         assert main([*words, "--ca", str(certificates / "other.pem"), "--timeout", "1"]) == 1

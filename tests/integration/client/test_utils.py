@@ -1,4 +1,4 @@
-"""Functions for tritonclient's own clients."""
+"""Helper functions for tritonclient's clients."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def raw(url):
         yield client
 
 
-def test_the_client_is_that_of_the_protocol(raw, protocol):
+def test_the_client_fits_the_protocol(raw, protocol):
     module = {"http": tritonclient.http, "grpc": tritonclient.grpc}[protocol]
     assert isinstance(raw, module.InferenceServerClient)
     assert raw.is_server_live()
 
 
-def test_a_url_that_is_none():
+def test_an_invalid_url():
     with pytest.raises(PyTritonClientInvalidUrlError):
         create_client_from_url("ftp://localhost")
 
@@ -76,7 +76,7 @@ def test_waiting(triton, name, raw):
     raw.is_server_ready()  # it is left open
 
 
-def test_waiting_for_nobody(protocol):
+def test_waiting_without_a_server(protocol):
     with create_client_from_url(f"{protocol}://{HOST}:1") as raw:
         with pytest.raises(PyTritonClientTimeoutError, match=rf"Waiting for {protocol}://{HOST}:1 took"):
             wait_for_server_ready(raw, timeout_s=0.2)
@@ -93,7 +93,7 @@ def test_a_network_timeout():
         raw.is_server_ready()
 
 
-def test_headers_open_what_is_restricted():
+def test_headers_give_access_to_restricted_endpoints():
     with open_triton(grpc_restricted_protocol="health:triton-access-token=secret") as triton:
         triton.run()
         with create_client_from_url(url_of(triton, "grpc")) as raw:
@@ -103,7 +103,7 @@ def test_headers_open_what_is_restricted():
             assert caught.value.failure is Failure.RESTRICTED
 
 
-def test_what_is_no_client_of_tritonclient():
+def test_other_objects_than_clients_of_tritonclient():
     for function in (get_model_config, get_model_state, wait_for_model_ready):
         with pytest.raises(
             PyTritonClientValueError, match="client is 'localhost'; give one of tritonclient's own clients"

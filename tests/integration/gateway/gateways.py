@@ -84,7 +84,7 @@ async def wait(requests):
 
 
 async def linger(requests):
-    """Responds to nobody, until it is cancelled."""
+    """Sends no response, until it is cancelled."""
     lingering.set()
     try:
         await asyncio.sleep(LIMIT_S)

@@ -27,7 +27,7 @@ def bearer(key):
     return {"authorization": f"Bearer {key}"}
 
 
-def test_only_keys_get_in(served, path):
+def test_requests_require_a_key(served, path):
     key = create_key(path, "alice")
     with gateway_of(served, api_keys=path) as gateway:
         refused = gateway.post("Double", SAMPLE)
@@ -62,7 +62,7 @@ def test_a_rate(served, path):
         assert 90 <= int(refused.headers["retry-after"]) <= 100
 
 
-def test_a_rate_counts_what_runs_no_model(served, path):
+def test_a_rate_also_counts_requests_that_run_no_model(served, path):
     key = create_key(path, "alice", rate=0.01)
     with gateway_of(served, api_keys=path) as gateway:
         assert gateway.get("/status", **bearer(key)).status == 200
@@ -93,7 +93,7 @@ def test_a_number_of_requests_in_flight(served, path):
         assert gateway.post("Double", SAMPLE, **bearer(key)).status == 429
 
 
-def test_keys_are_hashed_and_for_their_owner_alone(path):
+def test_keys_are_hashed_and_readable_by_their_owner_only(path):
     key = create_key(path, "alice")
     assert key not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
@@ -101,7 +101,7 @@ def test_keys_are_hashed_and_for_their_owner_alone(path):
         create_key(path, "alice")
 
 
-def test_a_changed_file_is_read_again(served, path):
+def test_a_changed_file_is_reloaded(served, path):
     alice = create_key(path, "alice")
     with gateway_of(served, api_keys=path) as gateway:
         bob = create_key(path, "bob")
@@ -112,7 +112,7 @@ def test_a_changed_file_is_read_again(served, path):
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"keys": [{"name": "a"}]}', '{"keys": [{"name": "a", "hash": "b"}]}'])
-def test_a_file_with_something_else(path, text):
+def test_a_malformed_file(path, text):
     path.write_text(text)
     with pytest.raises(PyTritonBadParameterError, match=r"keys\.json"):
         KeyStore(path)

@@ -110,7 +110,7 @@ def test_the_live_page_shows_images(page, gateway, tmp_path):
     sync_api.expect(card.locator("output")).to_contain_text(f'"size":{len(PNG)}')
 
 
-def test_a_phone_in_the_dark(browser, gateway):
+def test_the_live_page_on_a_phone_in_dark_mode(browser, gateway):
     context = browser.new_context(viewport={"width": 390, "height": 800}, color_scheme="dark")
     page = context.new_page()
     page.goto(gateway.url)
@@ -132,7 +132,7 @@ def test_the_api_page_tries_a_model(page, gateway):
 
 
 @pytest.mark.parametrize(("path", "shown"), [("/", "#model-Double"), ("/docs", "#operations-Double-infer_Double")])
-def test_the_pages_ask_for_a_key(browser, served, tmp_path, path, shown):
+def test_the_pages_prompt_for_a_key(browser, served, tmp_path, path, shown):
     keys = tmp_path / "keys.json"
     key = create_key(keys, "alice")
     with gateway_of(served, api_keys=keys) as gateway:

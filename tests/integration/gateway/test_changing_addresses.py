@@ -1,4 +1,4 @@
-"""Gateways in front of servers that come and go."""
+"""Gateways in front of servers that are added and removed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OPEN = TritonSecurityConfig(restricted_endpoints=[])
 
 
 def start(stack, number):
-    """A server with a model that says its number, and one of its own."""
+    """A server with a model that returns its number, and another model of its own."""
 
     def who(requests):
         return [{"who": np.int32([number])} for _ in requests]
@@ -80,21 +80,21 @@ def gateway(addresses):
         yield gateway
 
 
-def who_responds(gateway, count=4):
+def responding_servers(gateway, count=4):
     return {gateway.post("Who", {"x": [1]}).json()["who"] for _ in range(count)}
 
 
 def test_requests_follow_the_addresses(addresses, gateway):
     for numbers in ((0,), (0, 1), (2,), (1, 2)):
         addresses.show(*numbers)
-        assert who_responds(gateway) == set(numbers)
+        assert responding_servers(gateway) == set(numbers)
 
 
 def test_readiness_follows_the_addresses(addresses, gateway):
     assert gateway.get("/health/ready").status == 503
     addresses.show(1)
     assert gateway.get("/health/ready").status == 200
-    assert who_responds(gateway) == {1}
+    assert responding_servers(gateway) == {1}
     addresses.show()
     assert gateway.get("/health/ready").status == 503
     assert gateway.get("/v1/models").status == 503
@@ -111,7 +111,7 @@ def test_models_and_statistics_follow_the_addresses(tritons, addresses, gateway)
 
     addresses.show(0)
     assert models() == {"Only0"}
-    who_responds(gateway)
+    responding_servers(gateway)
     addresses.show(0, 2)
     assert models() == {"Only0", "Only2"}
     counts = [serving.statistics_of(triton, "Who")["inference_count"] for triton in tritons]
@@ -121,13 +121,13 @@ def test_models_and_statistics_follow_the_addresses(tritons, addresses, gateway)
     assert gateway.post("Only2", {"x": [1]}).json() == {"who": 2}
 
 
-def test_a_request_waits_a_moment_for_an_address_and_is_told_to_come_back(addresses, gateway, monkeypatch):
+def test_a_request_without_an_address_waits_briefly_and_gets_retry_after(addresses, gateway, monkeypatch):
     monkeypatch.setattr("pytriton.gateway.remote.DEFAULT_RESTART_TIMEOUT_S", 0.2)
     refused = gateway.post("Who", {"x": [1]})
     assert (refused.status, refused.headers["retry-after"]) == (503, "1")
     assert "no address at present" in refused.json()["error"]["message"]
     addresses.show(0)
-    assert who_responds(gateway) == {0}
+    assert responding_servers(gateway) == {0}
 
 
 def test_streams_follow_the_addresses(addresses, gateway):
@@ -137,7 +137,7 @@ def test_streams_follow_the_addresses(addresses, gateway):
         assert [json.loads(line) for line in lines] == [{"who": number}] * 3
 
 
-def test_a_sequence_stays_at_its_server_while_that_is_there(addresses, gateway):
+def test_a_sequence_stays_at_its_server_while_that_is_listed(addresses, gateway):
     body = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1], "data": [1]}]}
 
     def server_of(sequence):
@@ -150,32 +150,32 @@ def test_a_sequence_stays_at_its_server_while_that_is_there(addresses, gateway):
     before = {sequence: server_of(sequence) for sequence in sequences}
     assert len(set(before.values())) > 1
     assert {sequence: server_of(sequence) for sequence in sequences} == before
-    gone = before[1]
-    addresses.show(*({0, 1, 2} - {gone}))
+    victim = before[1]
+    addresses.show(*({0, 1, 2} - {victim}))
     after = {sequence: server_of(sequence) for sequence in sequences}
-    assert all(after[sequence] == before[sequence] for sequence in sequences if before[sequence] != gone)
-    assert gone not in after.values()
+    assert all(after[sequence] == before[sequence] for sequence in sequences if before[sequence] != victim)
+    assert victim not in after.values()
 
 
 def test_many_changes_leave_nothing_behind(addresses, gateway):
-    """Also those that a model has which nobody asks for any more, or that was not found."""
+    """Also the records of a model that is no longer requested, or that was not found."""
 
     def change(times):
         for number in range(times):
             addresses.show(number % 3)
             addresses.urls = [*addresses.urls, f"127.0.0.1:{number + 1}"]
-            assert who_responds(gateway, 1) == {number % 3}
+            assert responding_servers(gateway, 1) == {number % 3}
             assert gateway.post("Missing", {"x": [1]}).status in (404, 503)
 
     addresses.show(0, 1, 2)
     gateway.post("Only1", {"x": [1]})
     change(5)
     addresses.show(0)
-    who_responds(gateway)
+    responding_servers(gateway)
     before = resources()
     change(40)
     addresses.show(0)
-    who_responds(gateway)
+    responding_servers(gateway)
     serving.wait_until(lambda: all(now <= then + 6 for now, then in zip(resources(), before, strict=True)))
 
 
@@ -185,21 +185,21 @@ def resources():
 
 
 @pytest.mark.parametrize("urls", [["http://localhost:8000"], "localhost:8001", None, ["local host"]])
-def test_addresses_that_cannot_work(addresses, gateway, urls, caplog, monkeypatch):
+def test_invalid_addresses(addresses, gateway, urls, caplog, monkeypatch):
     monkeypatch.setattr("pytriton.gateway.remote.DEFAULT_RESTART_TIMEOUT_S", 0.2)
     addresses.urls = urls
     assert gateway.get("/health/ready").status == 503
     assert gateway.post("Who", {"x": [1]}).status == 503
     addresses.show(0)
-    assert who_responds(gateway) == {0}
+    assert responding_servers(gateway) == {0}
     addresses.urls = urls
-    assert who_responds(gateway) == {0}  # as before
+    assert responding_servers(gateway) == {0}  # as before
     assert "Addresses() failed" in caplog.text
 
 
-def test_nothing_is_asked_when_it_is_created():
-    asked = []
-    Gateway(lambda: asked.append(1))
-    assert not asked
+def test_creating_it_requests_nothing():
+    lookups = []
+    Gateway(lambda: lookups.append(1))
+    assert not lookups
     with pytest.raises(PyTritonBadParameterError):
         RemoteUpstream([], 1.0)

@@ -47,7 +47,7 @@ def is_reset(connection):
     return bool(poll.poll(0))
 
 
-def test_a_client_that_takes_nothing_of_a_response_is_left(served):
+def test_a_client_that_does_not_read_its_response_is_disconnected(served):
     numbers = json.dumps({"x": [1.5] * 2_000_000}).encode()
     with (
         gateway_of(served, read_timeout_s=READ_TIMEOUT_S) as gateway,
@@ -56,7 +56,7 @@ def test_a_client_that_takes_nothing_of_a_response_is_left(served):
         serving.wait_until(lambda: is_reset(connection))
 
 
-def test_a_client_that_takes_nothing_of_a_stream_is_left(served):
+def test_a_client_that_does_not_read_its_stream_is_disconnected(served):
     gateways.release.clear()
     gateways.cancelled.clear()
     numbers = json.dumps({"x": [1.5] * 100_000}).encode()
@@ -68,7 +68,7 @@ def test_a_client_that_takes_nothing_of_a_stream_is_left(served):
         serving.wait_until(lambda: is_reset(connection))
 
 
-def test_a_client_that_takes_a_response_slowly_gets_all_of_it(served):
+def test_a_client_that_reads_slowly_gets_its_whole_response(served):
     numbers = json.dumps({"x": [1.5] * 500_000}).encode()
     with (
         gateway_of(served, read_timeout_s=READ_TIMEOUT_S) as gateway,
@@ -95,7 +95,7 @@ def test_a_client_without_a_key_need_not_send_its_body(served, tmp_path, head):
     assert b"HTTP/1.1" not in rest
 
 
-def test_what_follows_a_refused_head_is_not_served(served):
+def test_requests_after_refused_headers_are_not_served(served):
     with gateway_of(served, max_header_size=2000) as gateway:
         large = request("/v1/models", head=f"x: {'y' * 3000}\r\n")
         with connected(gateway, large + request("/health/live", method="GET")) as connection:
@@ -120,7 +120,7 @@ def test_a_body_of_many_small_chunks(gateway):
         assert json.loads(received(connection).partition(b"\r\n\r\n")[2]) == {"y": [2.0] * 20_000}
 
 
-def test_a_client_that_leaves_before_the_response_to_its_first_request(gateway):
+def test_a_client_that_disconnects_before_its_first_response(gateway):
     gateways.lingering.clear()
     gateways.cancelled.clear()
     first = request("/v1/models/Linger", b'{"x": [1]}')
@@ -130,7 +130,7 @@ def test_a_client_that_leaves_before_the_response_to_its_first_request(gateway):
 
 
 @pytest.mark.parametrize("begin", [b"0\r\nx: ", b"0\r\nx: y\r\n", b"1;"], ids=["trailer", "trailers", "extension"])
-def test_what_follows_a_body_of_chunks_is_limited(gateway, begin):
+def test_trailers_and_chunk_extensions_are_limited(gateway, begin):
     head = b"POST /v1/models/Double HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n1\r\n{\r\n"
     more = b"x: y\r\n" * 10_000 if begin.endswith(b"\r\n") else b"y" * 60_000
     with connected(gateway, head + begin) as connection, pytest.raises(ConnectionError):
@@ -139,7 +139,7 @@ def test_what_follows_a_body_of_chunks_is_limited(gateway, begin):
 
 
 @pytest.mark.parametrize("protocol", ["h2c", "websocket", "something"])
-def test_the_body_of_a_client_that_asks_for_another_protocol_is_no_request(gateway, protocol):
+def test_the_body_of_an_upgrade_request_is_not_parsed_as_a_request(gateway, protocol):
     hidden = request("/v1/models/Nobody", method="GET")
     head = f"connection: Upgrade, HTTP2-Settings\r\nupgrade: {protocol}\r\n"
     for body, status in ((b'{"x": [1]}', b"200"), (hidden, b"400")):
@@ -153,7 +153,7 @@ def test_the_body_of_a_client_that_asks_for_another_protocol_is_no_request(gatew
         assert second.endswith(b'{"live":true}')
 
 
-def test_what_is_no_http_does_not_fill_the_log(gateway, caplog):
+def test_malformed_http_does_not_fill_the_log(gateway, caplog):
     for data in (b"\x16\x03\x01\x02\x00\r\n\r\n", b"CONNECT a:443 HTTP/1.1\r\nhost: a\r\n\r\n"):
         with connected(gateway, data) as connection:
             assert received(connection).startswith(b"HTTP/1.1 400 ")

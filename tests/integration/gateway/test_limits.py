@@ -84,7 +84,7 @@ def test_many_texts_are_refused(served, path, body, field, stream):
         assert (response.status, response.json()["error"]["param"]) == (400, field)
 
 
-def test_others_are_served_while_a_large_body_is_read(gateway):
+def test_other_requests_are_served_while_a_large_body_is_read(gateway):
     texts = json.dumps([{"who": "x" * 3000}] * 9999 + [{"who": 1}]).encode()  # the last of which is refused
     posting = serving.Background(lambda: gateway.post("Greet", texts, content_type="application/json"))
     began, gaps = time.monotonic(), []
@@ -104,7 +104,7 @@ def test_many_requests_at_a_time_are_refused(served):
         assert (refused.status, refused.headers["retry-after"]) == (503, "1")
 
 
-def test_requests_that_are_refused_count_in_the_figures_of_the_model(served):
+def test_refused_requests_count_in_the_statistics_of_the_model(served):
     with gateway_of(served, max_requests=1) as gateway, contextlib.closing(gateway.connection()) as connection:
         assert gateway.post("Double", {"x": [1]}).status == 200
         connection.request("POST", "/v1/models/Wait", b'{"x": [1]}')
@@ -117,7 +117,7 @@ def test_requests_that_are_refused_count_in_the_figures_of_the_model(served):
         assert (double["requests"], double["failed"]) == (2, 1)
 
 
-def test_heads_of_responses(gateway):
+def test_headers_of_responses(gateway):
     for path in ("/health/live", "/health/ready", "/", "/v1/models", "/v1/models/Double"):
         response = gateway.send("HEAD", path)
         assert (response.status, response.body) == (200, b"")
@@ -160,7 +160,7 @@ def test_large_headers_are_refused(served):
         assert gateway.get("/v1/models", x="a" * 1000).status == 200
 
 
-def test_requests_that_do_not_end_are_ended(served):
+def test_unfinished_requests_time_out(served):
     with gateway_of(served, read_timeout_s=0.3) as gateway:
         assert raw(gateway, b"GET /v1/mod").startswith(b"HTTP/1.1 408 ")
         assert raw(gateway, b"") == b""
@@ -206,7 +206,7 @@ def test_https(served, tmp_path):
             assert response.status == 200
 
 
-def test_a_certificate_that_cannot_be_used(served, tmp_path):
+def test_an_unusable_certificate(served, tmp_path):
     config = GatewayConfig(port=0, tls_certificate="nothing.pem", tls_key="nothing.key")
     with pytest.raises(PyTritonRuntimeError, match=r"nothing\.pem"):
         GatewayServer(Gateway(served, config), config)
@@ -277,7 +277,7 @@ def test_a_server_that_hangs_does_not_hold_up_the_gateway(served, monkeypatch):
 
 
 @pytest.mark.parametrize("path", ["/v1/models/Linger", "/v2/models/Linger/infer"])
-def test_requests_that_take_longer_than_a_stop_may_be_sent_elsewhere(served, caplog, path):
+def test_requests_that_outlast_the_stop_may_be_sent_elsewhere(served, caplog, path):
     config = GatewayConfig(port=0)
     server = GatewayServer(Gateway(served, config), config)
     server.start()
@@ -339,7 +339,7 @@ def test_a_mounted_application_starts_the_server():
             assert response.json() == {"y": [2]}
 
 
-def test_a_server_that_cannot_be_started():
+def test_a_server_that_fails_to_start():
     later = TritonLifecyclePolicy(launch_triton_on_startup=False)
     with Triton(config=TritonConfig(model_repository="/nowhere"), triton_lifecycle_policy=later) as triton:
         server = uvicorn.Server(uvicorn.Config(Gateway(triton), log_config=None, lifespan="on"))
@@ -348,7 +348,7 @@ def test_a_server_that_cannot_be_started():
         assert not server.started
 
 
-def test_a_port_that_is_taken(served):
+def test_a_port_in_use(served):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         config = GatewayConfig(port=taken.getsockname()[1])
         with pytest.raises(PyTritonRuntimeError, match="Choose another port"):
@@ -366,12 +366,12 @@ def test_a_port_that_is_taken(served):
         {"allowed_hosts": "a"},
     ],
 )
-def test_bad_settings(setting):
+def test_invalid_settings(setting):
     with pytest.raises(PyTritonBadParameterError, match=next(iter(setting)).split("_")[0]):
         GatewayConfig(**setting)
 
 
-def test_serve_with_a_gateway_finishes_what_is_in_flight(unused_port):
+def test_serve_with_a_gateway_finishes_requests_in_flight(unused_port):
     entered, release = threading.Event(), threading.Event()
 
     def slow(requests):

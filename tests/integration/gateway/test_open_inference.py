@@ -157,7 +157,7 @@ def test_bad_requests(gateway, message, words):
     assert words in response.json()["error"]
 
 
-def test_other_requests_of_triton_do_not_exist(gateway):
+def test_other_endpoints_of_triton_do_not_exist(gateway):
     for path in ("/v2/repository/models/Double/unload", "/v2/systemsharedmemory/status", "/v2/trace/setting"):
         assert gateway.send("POST", path, b"{}").status in (404, 405)
     assert gateway.get("/v2/models/Double").status == 200

@@ -25,7 +25,7 @@ def text(name, **settings):
 
 
 @batch
-def parrot(messages, max_tokens=None):
+def echo_words(messages, max_tokens=None):
     words = json.loads(messages[0, 0])[-1]["content"].split(" ")
     if words == ["fail"]:
         raise ValueError("no such luck")
@@ -52,7 +52,7 @@ def bind_text_models(triton):
     max_tokens = Tensor(name="max_tokens", dtype=np.int32, shape=(1,), optional=True)
     temperature = Tensor(name="temperature", dtype=np.float32, shape=(1,), optional=True)
     one = ModelConfig(max_batch_size=1, decoupled=True)
-    triton.bind("Parrot", parrot, [text("messages"), max_tokens], [text("text"), text("finish_reason")], config=one)
+    triton.bind("Parrot", echo_words, [text("messages"), max_tokens], [text("text"), text("finish_reason")], config=one)
     triton.bind("Upper", upper, [text("prompt"), temperature], [text("text")], config=ModelConfig(max_batch_size=8))
     vector = Tensor(name="embedding", dtype=np.float32, shape=(2,))
     triton.bind("Embed", embed, [text("text")], [vector], config=ModelConfig(max_batch_size=8))
@@ -116,7 +116,7 @@ def test_chat_with_the_asyncio_client(text_gateway):
     assert asyncio.run(main()) == "one two three "
 
 
-def test_fields_go_to_inputs_of_their_names(client):
+def test_fields_are_passed_to_inputs_of_the_same_name(client):
     for name in ("max_tokens", "max_completion_tokens"):
         response = client.chat.completions.create(model="Parrot", messages=HELLO, **{name: 2})
         assert response.choices[0].message.content == "one two "
@@ -143,7 +143,7 @@ def test_several_choices(client):
     assert texts == ["one two three "] * 2
 
 
-def test_a_template_makes_the_prompt(client):
+def test_a_template_renders_the_prompt(client):
     response = client.chat.completions.create(model="shout", messages=HELLO)
     assert response.choices[0].message.content == "ONE TWO THREE"
     assert response.usage is None
@@ -151,7 +151,7 @@ def test_a_template_makes_the_prompt(client):
         client.chat.completions.create(model="shout", messages=[{"role": "user"}])
 
 
-def test_functions_of_the_user_that_are_slow_hold_up_nobody_else(served, text_gateway):
+def test_slow_functions_of_the_user_do_not_delay_other_requests(served, text_gateway):
     entered, released = threading.Event(), threading.Event()
 
     def slow(given):
@@ -214,10 +214,10 @@ def test_models(client):
 
 
 def test_a_name_with_slashes(served, text_gateway):
-    with gateway_of(served, openai=[OpenAIChat("Parrot", name="org/birds/parrot")]) as gateway:
+    with gateway_of(served, openai=[OpenAIChat("Parrot", name="org/birds/echo_words")]) as gateway:
         with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client:
-            assert client.models.retrieve("org/birds/parrot").id == "org/birds/parrot"
-            assert client.chat.completions.create(model="org/birds/parrot", messages=HELLO).choices
+            assert client.models.retrieve("org/birds/echo_words").id == "org/birds/echo_words"
+            assert client.chat.completions.create(model="org/birds/echo_words", messages=HELLO).choices
         assert gateway.get("/v1/models/org/birds").status == 404
 
 
@@ -258,7 +258,7 @@ def test_keys(served, text_gateway, tmp_path):
             stranger.models.list()
 
 
-def test_requests_count_in_the_figures_of_the_model(served, text_gateway):
+def test_requests_count_in_the_statistics_of_the_model(served, text_gateway):
     with gateway_of(served, openai=DECLARED) as gateway:
         with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0) as client:
             client.completions.create(model="Upper", prompt="a")

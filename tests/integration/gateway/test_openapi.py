@@ -19,7 +19,7 @@ SLOW_OR_FAILING = ["Fail", "Sleep", "Wait", "Linger", "Count"]
 
 @pytest.mark.filterwarnings("ignore:overflow")
 @pytest.mark.parametrize("mode", list(schemathesis.GenerationMode))
-def test_requests_and_responses_are_as_it_says(gateway, mode):
+def test_requests_and_responses_match_the_document(gateway, mode):
     """Requests that do not fit it are refused, and all responses are what it promises.
 
     It cannot say that the rows of an array have one size, so some requests that fit it are refused, too.
@@ -55,7 +55,7 @@ def test_it_is_valid(document):
     openapi_spec_validator.validate(document)
 
 
-def test_it_has_the_docstrings(document):
+def test_it_contains_the_docstrings(document):
     operation = document["paths"]["/v1/models/Double"]["post"]
     assert operation["summary"] == "Doubles numbers."
     assert "as floats" in operation["description"]
@@ -87,18 +87,18 @@ def test_examples_are_accepted(gateway, document):
         ("Count", {"n": 1 << 31}, False),
     ],
 )
-def test_the_schema_accepts_what_the_gateway_does(gateway, document, model, body, fits):
+def test_the_schema_accepts_the_same_requests_as_the_gateway(gateway, document, model, body, fits):
     assert jsonschema.Draft202012Validator(schema_of(document, model)).is_valid(body) == fits
     assert gateway.post(model, body).status == (200 if fits else 422)
 
 
-def test_responses_fit_their_schema(gateway, document):
+def test_responses_match_their_schema(gateway, document):
     content = document["paths"]["/v1/models/Double"]["post"]["responses"]["200"]["content"]
     for body in ({"x": [1]}, [{"x": [1]}], {"x": [[1]]}):
         jsonschema.validate(gateway.post("Double", body).json(), content["application/json"]["schema"])
 
 
-def test_a_key_decides_what_the_document_has(served, tmp_path):
+def test_the_document_depends_on_the_key(served, tmp_path):
     path = tmp_path / "keys.json"
     key = create_key(path, "alice", models=["Double"])
     with gateway_of(served, api_keys=path) as gateway:
@@ -109,7 +109,7 @@ def test_a_key_decides_what_the_document_has(served, tmp_path):
         assert document["security"] == [{"key": []}]
 
 
-def test_a_mounted_application_says_where_it_is(served):
+def test_a_mounted_application_documents_its_path(served):
     with running(Starlette(routes=[Mount("/models", Gateway(served))])) as client:
         assert client.get("/models/openapi.json").json()["servers"] == [{"url": "/models"}]
         assert client.get("/models/docs").status == 200

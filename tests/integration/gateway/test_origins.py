@@ -1,4 +1,4 @@
-"""Requests that pages of other sites have a browser send, names of the gateway, and what keys see of each other."""
+"""Requests that pages of other sites make a browser send, names of the gateway, and the isolation of keys."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_other_names_of_the_gateway_are_refused(served):
             assert gateway.get("/health/ready", host=host).status == 200
 
 
-def test_a_key_sees_the_texts_of_errors_of_its_own_requests_only(served, tmp_path):
+def test_a_key_sees_error_messages_of_its_own_requests_only(served, tmp_path):
     alice, bob = (create_key(tmp_path / "keys.json", name) for name in ("alice", "bob"))
     with gateway_of(served, api_keys=tmp_path / "keys.json") as gateway:
         gateway.post("Double", {"x": "one"}, x_api_key=alice)

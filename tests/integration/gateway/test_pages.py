@@ -20,5 +20,5 @@ def test_a_page_has_assets_of_the_gateway_alone(gateway, path):
         assert gateway.get(f"/assets/{name}").status == 200
 
 
-def test_other_files_are_no_assets(gateway):
+def test_other_files_are_not_served(gateway):
     assert gateway.get("/assets/../config.py").status == 404

@@ -90,7 +90,7 @@ def test_text_and_an_optional_input(gateway):
     assert gateway.post("Greet", {"who": ["Zoë"], "greeting": "bye"}).json() == {"text": "bye Zoë"}
 
 
-def test_bytes_that_are_no_text(gateway):
+def test_bytes_that_are_not_text(gateway):
     raw = bytes(range(128, 256))
     response = gateway.post("Greet", {"who": {"b64": base64.b64encode(raw).decode()}})
     assert base64.b64decode(response.json()["text"]["b64"]) == b"hello " + raw
@@ -109,7 +109,7 @@ def test_an_image_as_base64(gateway):
 
 
 @pytest.mark.parametrize("accepted", ["image/png", "image/*", "text/html,image/avif,*/*"])
-def test_an_image_comes_as_a_file_where_that_is_accepted(gateway, accepted):
+def test_an_image_is_returned_as_a_file_if_accepted(gateway, accepted):
     response = gateway.post("Mirror", form_of(image=PNG), content_type=FORM, accept=accepted)
     assert (response.body, response.headers["content-type"]) == (PNG, "image/png")
     assert response.headers["content-security-policy"] == "sandbox"
@@ -149,7 +149,7 @@ def test_a_form_without_a_boundary(gateway):
     assert gateway.post("Mirror", form_of(image=PNG), content_type="multipart/form-data").status == 400
 
 
-def test_numbers_that_are_none(gateway):
+def test_null_stands_for_nan(gateway):
     assert gateway.post("Double", {"x": [None, 1]}).json() == {"y": [None, 2]}
 
 
@@ -183,7 +183,7 @@ def test_npy(gateway):
         ({"x": [[1], [False]]}, "x", "true and false"),
     ],
 )
-def test_the_error_of_an_input_names_it(gateway, body, field, words):
+def test_the_error_of_an_input_names_the_input(gateway, body, field, words):
     response = gateway.post("Double", body)
     error = response.json()["error"]
     assert (response.status, error["field"]) == (422, field)
@@ -209,7 +209,7 @@ def test_other_errors(gateway):
     assert "no such luck" in response.json()["error"]["message"]
 
 
-def test_curl_needs_no_header(gateway):
+def test_curl_needs_no_content_type(gateway):
     body = b'{"x": [1]}'
     assert gateway.post("Double", body, content_type="application/x-www-form-urlencoded").json() == {"y": [2]}
 

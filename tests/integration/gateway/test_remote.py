@@ -1,4 +1,4 @@
-"""Gateways in front of servers elsewhere."""
+"""Gateways in front of remote servers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def who(name):
     return infer
 
 
-def bind_who(triton, name):
+def bind_name(triton, name):
     config = ModelConfig(batching=False)
     triton.bind("Who", who(name), NUMBERS, [Tensor(name="name", dtype=bytes, shape=(1,))], config=config)
 
@@ -47,7 +47,7 @@ def pair():
         for name in ("one", "two"):
             triton = stack.enter_context(serving.Triton(config=serving.free_config(), security_config=OPEN))
             bind_all(triton)
-            bind_who(triton, name)
+            bind_name(triton, name)
             triton.run()
             tritons.append(triton)
         yield tritons
@@ -96,7 +96,7 @@ def test_lists_and_descriptions(gateway):
     assert gateway.get("/health/ready").json() == {"ready": True}
 
 
-def test_statistics_are_sums(pair, gateway):
+def test_statistics_are_summed_over_the_servers(pair, gateway):
     def counts():
         found = gateway.get("/v2/models/Who/stats").json()["model_stats"]
         assert [(each["name"], each["version"]) for each in found] == [("Who", "1")]
@@ -147,7 +147,7 @@ def test_text_models(pair):
 
 def test_another_server_takes_over(pair):
     with serving.Triton(config=serving.free_config(), security_config=OPEN) as third:
-        bind_who(third, "three")
+        bind_name(third, "three")
         third.run()
         with gateway_of([address(pair[0]), address(third)]) as gateway:
             names = {gateway.post("Who", {"x": [1]}).json()["name"] for _ in range(4)}
@@ -166,7 +166,7 @@ def test_no_server_at_all():
         assert gateway.get("/v1/models").status == 503
 
 
-def test_a_model_that_is_loaded_again_with_another_configuration(pair, monkeypatch):
+def test_a_model_reloaded_with_another_configuration(pair, monkeypatch):
     monkeypatch.setattr("pytriton.gateway.remote._REFRESH_S", 0.0)
     triton = pair[0]
     config = ModelConfig(max_batch_size=8, batcher=DynamicBatcher())
@@ -177,9 +177,9 @@ def test_a_model_that_is_loaded_again_with_another_configuration(pair, monkeypat
         serving.wait_until(lambda: gateway.post("Changes", {"y": [1]}).status == 200)
 
 
-def test_lists_need_the_token_of_the_servers():
+def test_lists_require_the_token_of_the_servers():
     with serving.running_triton() as triton:
-        bind_who(triton, "one")
+        bind_name(triton, "one")
         triton.run()
         with gateway_of(address(triton)) as gateway:
             refused = gateway.get("/v1/models")
@@ -194,7 +194,7 @@ def test_lists_need_the_token_of_the_servers():
 
 
 @pytest.mark.parametrize("urls", [[], ["http://localhost:8000"], ["local host"], "grpc://x/path"])
-def test_addresses_that_cannot_work(urls):
+def test_invalid_addresses(urls):
     with pytest.raises(PyTritonBadParameterError):
         Gateway(urls)
 
@@ -217,7 +217,7 @@ def test_the_command_serves_until_it_is_stopped(pair, tmp_path):
         assert script.wait() == 0
 
 
-def test_the_command_creates_keys_and_wants_them(pair, tmp_path):
+def test_the_command_creates_keys_and_requires_them(pair, tmp_path):
     keys = tmp_path / "keys.json"
     with serving.Script(
         tmp_path, COMMAND, "gateway", "--api-keys", keys, "--create-key", "alice", "--model", "Double"

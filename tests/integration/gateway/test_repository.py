@@ -44,7 +44,7 @@ def test_its_models_are_served(repository):
             assert gateway.post("Twice", {"x": [1]}).json() == {"y": [2]}
 
 
-def test_the_error_without_grpc_says_what_to_do(repository):
+def test_the_error_without_grpc_names_the_remedy(repository):
     with serving.running_triton(model_repository=repository, allow_grpc=False) as triton:
         triton.run()
         with gateway_of(triton) as gateway:

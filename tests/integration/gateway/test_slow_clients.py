@@ -1,4 +1,4 @@
-"""Clients that are slower than a model, and what waits for them."""
+"""Clients that are slower than a model, and the data that waits for them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ steps: list[int] = []
 
 @batch
 def flood(x):
-    """Sends as much as anybody takes."""
+    """Sends as much as the client accepts."""
     steps.clear()
     try:
         while True:
@@ -34,7 +34,7 @@ def flood(x):
 
 
 @batch
-def babble(messages):
+def write_endlessly(messages):
     steps.clear()
     try:
         while True:
@@ -49,7 +49,7 @@ def flooding(served):
     endless = ModelConfig(max_batch_size=1, decoupled=True)
     served.bind("Flood", flood, gateways.NUMBERS, gateways.DOUBLED, config=endless)
     messages, text = Tensor(name="messages", dtype=bytes, shape=(1,)), Tensor(name="text", dtype=bytes, shape=(1,))
-    served.bind("Babble", babble, [messages], [text], config=endless)
+    served.bind("Babble", write_endlessly, [messages], [text], config=endless)
     return served
 
 
@@ -70,7 +70,7 @@ SENT_CHAT = request("/v1/chat/completions", json.dumps(CHAT).encode(), "connecti
 
 
 @pytest.mark.parametrize("sent", [NUMBERS, SENT_EVENTS, SENT_CHAT], ids=["lines", "events", "chat"])
-def test_a_model_is_cancelled_when_too_much_waits_for_a_client_that_takes_nothing(flooding, sent):
+def test_a_model_is_cancelled_if_too_much_waits_for_a_stalled_client(flooding, sent):
     gateways.cancelled.clear()
     settings = {"max_stream_backlog": BACKLOG, "openai": [OpenAIChat("Babble")]}
     with gateway_of(flooding, **settings) as gateway, connected(gateway, sent) as connection:
@@ -91,7 +91,7 @@ def test_a_model_is_cancelled_when_too_much_waits_for_a_client_that_takes_nothin
 
 
 @pytest.mark.parametrize("is_elsewhere", [False, True])
-def test_in_an_application_as_well(flooding, is_elsewhere):
+def test_a_model_is_cancelled_in_a_mounted_application_as_well(flooding, is_elsewhere):
     gateways.cancelled.clear()
     server = [f"127.0.0.1:{flooding.config.grpc_port}"] if is_elsewhere else flooding
     app = Gateway(server, GatewayConfig(max_stream_backlog=BACKLOG))
@@ -110,15 +110,15 @@ def test_a_stream_ends_when_all_memory_for_bodies_is_in_use(flooding):
         assert b"max_stream_backlog" in received(connection)[-1000:]
 
 
-def test_one_step_may_be_larger_than_what_may_wait(flooding):
+def test_one_step_may_be_larger_than_the_limit(flooding):
     with gateway_of(flooding, max_stream_backlog=1000) as gateway:
         [line] = gateway.post("Double", {"x": [1] * 10_000}, accept="application/x-ndjson").body.splitlines()
     assert json.loads(line) == {"y": [2.0] * 10_000}
 
 
 @contextlib.contextmanager
-def untaken_response(gateway):
-    """A client that takes nothing of a large response, which the model has returned."""
+def unread_response(gateway):
+    """A client that does not read a large response, which the model has returned."""
     numbers = json.dumps({"x": [1.5] * 2_000_000}).encode()
     gateways.sizes.clear()
     with connected(gateway, request("/v1/models/Double", numbers)) as connection:
@@ -126,18 +126,18 @@ def untaken_response(gateway):
         yield connection
 
 
-def test_a_response_that_its_client_has_not_taken_is_in_flight(served):
+def test_an_unread_response_counts_as_in_flight(served):
     with gateway_of(served, max_requests=1) as gateway:
-        with untaken_response(gateway) as connection:
+        with unread_response(gateway) as connection:
             assert connection.recv(12) == b"HTTP/1.1 200"
             assert gateway.post("Double", {"x": [1]}).status == 503
         serving.wait_until(lambda: gateway.post("Double", {"x": [1]}).status == 200)
 
 
-def test_a_response_that_its_client_has_not_taken_counts_as_memory(served):
+def test_an_unread_response_counts_as_memory(served):
     large = {"x": [1] * 50_000}
     with gateway_of(served, max_total_body_size=16 << 20) as gateway:
-        with untaken_response(gateway) as connection:
+        with unread_response(gateway) as connection:
             assert connection.recv(12) == b"HTTP/1.1 200"
             assert gateway.post("Double", large).status == 503
             assert gateway.post("Double", {"x": [1]}).status == 200

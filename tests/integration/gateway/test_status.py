@@ -48,7 +48,7 @@ def test_errors_within_streams(fresh):
     assert "that is a hundred" in found["errors"][0]["message"]
 
 
-def test_names_that_no_model_has_are_not_kept(fresh):
+def test_unknown_model_names_are_not_recorded(fresh):
     fresh.post("Nobody", {})
     assert "Nobody" not in fresh.get("/status").body.decode()
 
@@ -57,7 +57,7 @@ def test_the_server(fresh, served):
     assert fresh.get("/status").json()["server"] == {"version": served.report.version, "restarts": 0}
 
 
-def test_a_key_decides_what_is_shown(served, tmp_path):
+def test_the_status_depends_on_the_key(served, tmp_path):
     path = tmp_path / "keys.json"
     key = create_key(path, "alice", models=["Double"])
     with gateway_of(served, api_keys=path) as gateway:

@@ -23,7 +23,7 @@ def test_events(gateway):
     assert list(events_of(response.body)) == [("message", {"i": 0}), ("message", {"i": 1}), ("done", {})]
 
 
-def test_a_stream_of_nothing(gateway):
+def test_an_empty_stream(gateway):
     assert list(events_of(gateway.post("Count", {"n": 0}, accept=EVENTS).body)) == [("done", {})]
 
 
@@ -48,7 +48,7 @@ def test_an_event_source_has_its_inputs_in_the_url(gateway):
     assert gateway.get("/v1/models/Count?m=1", accept=EVENTS).status == 422
 
 
-def test_a_client_that_leaves_cancels_the_request(served):
+def test_a_client_that_disconnects_cancels_its_request(served):
     gateways.cancelled.clear()
     with gateway_of(served) as gateway, contextlib.closing(gateway.connection()) as connection:
         connection.request("POST", "/v1/models/Wait", b'{"x": [1]}')
@@ -58,7 +58,7 @@ def test_a_client_that_leaves_cancels_the_request(served):
 
 
 @pytest.mark.parametrize("continue_traces", [True, False])
-def test_a_client_that_leaves_before_the_response_cancels_the_request(served, caplog, continue_traces):
+def test_a_client_that_disconnects_before_the_response_cancels_its_request(served, caplog, continue_traces):
     gateways.cancelled.clear()
     gateways.lingering.clear()
     settings = {"continue_traces": continue_traces}

@@ -1,4 +1,4 @@
-"""The limit on what all bodies take together."""
+"""The limit on the total memory of all bodies."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def full(served):
         yield gateway, connection
 
 
-def test_a_body_for_which_there_is_no_room_is_refused_before_it_is_sent(served):
+def test_a_body_without_room_is_refused_before_it_is_sent(served):
     head = f"POST /v1/models/Double HTTP/1.1\r\nhost: a\r\ncontent-length: {len(LARGE)}\r\nexpect: 100-continue\r\n\r\n"
     with full(served) as (gateway, _), connected(gateway, head.encode()) as connection:
         response = connection.recv(1 << 16)
@@ -42,7 +42,7 @@ def test_a_body_for_which_there_is_no_room_is_refused_before_it_is_sent(served):
 
 
 @pytest.mark.parametrize("path", ["/v1/models/Double", "/v2/models/Double/infer", "/v1/chat/completions"])
-def test_no_endpoint_takes_it(served, path):
+def test_all_endpoints_refuse_it(served, path):
     with full(served) as (gateway, _):
         assert gateway.send("POST", path, LARGE, content_type=JSON).status == 503
 
@@ -63,7 +63,7 @@ def test_small_bodies_are_served(served):
         assert gateway.post("Double", SMALL).status == 200
 
 
-def test_there_is_room_again_when_the_request_has_ended(served):
+def test_a_finished_request_frees_its_room(served):
     with full(served) as (gateway, connection):
         connection.close()
         serving.wait_until(lambda: gateway.post("Double", LARGE, content_type=JSON).status == 200)
@@ -71,7 +71,7 @@ def test_there_is_room_again_when_the_request_has_ended(served):
             assert gateway.post("Double", LARGE, content_type=JSON).status == 200
 
 
-def test_a_body_that_comes_alone_may_be_larger(served):
+def test_a_single_body_may_be_larger(served):
     with gateway_of(served, max_total_body_size=1000) as gateway:
         for _ in range(2):
             assert gateway.post("Double", LARGE, content_type=JSON).status == 200

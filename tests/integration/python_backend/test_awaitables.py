@@ -36,7 +36,7 @@ HEADS = {
     "decorated": "@passed_on\nasync ",
     "run by its decorator": "@run\nasync ",
     "run by its decorator in the thread's loop": "@run_in_the_threads_loop\nasync ",
-    "returned": "def execute(self, requests):\n    return self.answer(requests)\n\nasync ",
+    "returned": "def execute(self, requests):\n    return self.respond(requests)\n\nasync ",
 }
 every_kind = pytest.mark.parametrize("kind", HEADS)
 
@@ -64,14 +64,14 @@ await self.gate.wait()
 @pytest.fixture
 def load(triton, repository, name):
     def load(kind, body, **more):
-        method = execute(body).replace("execute", "answer") if kind == "returned" else execute(body)
+        method = execute(body).replace("execute", "respond") if kind == "returned" else execute(body)
         return write(triton, repository, name, AWAITED, HEADS[kind] + method, **more)
 
     return load
 
 
 @every_kind
-def test_it_answers(triton, name, load, kind):
+def test_it_responds(triton, name, load, kind):
     load(kind, ANSWERS)
     assert at_once(8, lambda number: send_floats(triton, name, [number])) == [[2 * number] for number in range(8)]
 
@@ -84,7 +84,7 @@ def test_it_sends_responses(triton, name, load, kind):
 
 
 @pytest.mark.parametrize("kind", ["decorated", "returned"])
-def test_what_it_raises_reaches_the_client(triton, name, load, kind):
+def test_its_exceptions_reach_the_client(triton, name, load, kind):
     load(kind, 'await asyncio.sleep(0)\nraise ValueError("no weights")')
     message = f"Failed to process the request(s) for model '{name}_0', message: ValueError: no weights"
     assert [send_floats(triton, name, [1]) for _ in range(2)] == [message] * 2

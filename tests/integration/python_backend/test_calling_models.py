@@ -59,7 +59,7 @@ class TritonPythonModel:"""
 
 @pytest.fixture(scope="module")
 def triton(repository):
-    """A server with models to ask: ``double``, ``count`` (decoupled), ``report`` and ``bound``."""
+    """A server with models to call: ``double``, ``count`` (decoupled), ``report`` and ``bound``."""
     with running_triton(model_repository=repository) as triton:
         triton.run()
         write(triton, repository, "double", ASKING, execute("return [y(2 * x(each)[0]) for each in requests]"))
@@ -97,15 +97,15 @@ def load(triton, repository, name):
 
 
 class TestOtherModels:
-    def test_a_model_asks_another(self, triton, name, load):
+    def test_a_model_calls_another(self, triton, name, load):
         load(execute('return [y(value_of(ask("double", x(each)[0]).exec())) for each in requests]'))
         assert send_floats(triton, name, [7]) == [14]
 
-    def test_a_model_asks_a_bound_one(self, triton, name, load):
+    def test_a_model_calls_a_bound_one(self, triton, name, load):
         load(execute('return [y(value_of(ask("bound", x(each)[0]).exec())) for each in requests]'))
         assert send_floats(triton, name, [7]) == [8]
 
-    def test_a_coroutine_asks_several_at_a_time(self, triton, name, load):
+    def test_a_coroutine_calls_several_models_at_a_time(self, triton, name, load):
         body = """
 asked = [ask(model, x(requests[0])[0]).async_exec() for model in ("double", "bound", "double")]
 return [y(*map(value_of, await asyncio.gather(*asked)))]
@@ -113,11 +113,11 @@ return [y(*map(value_of, await asyncio.gather(*asked)))]
         load(asynchronous(body))
         assert send_floats(triton, name, [7]) == [14, 8, 14]
 
-    def test_many_ask_at_the_same_time(self, triton, name, load):
+    def test_many_calls_at_the_same_time(self, triton, name, load):
         load(asynchronous('return [y(value_of(await ask("double", x(each)[0]).async_exec())) for each in requests]'))
         assert at_once(16, lambda number: send_floats(triton, name, [number])) == [[2 * number] for number in range(16)]
 
-    def test_what_the_request_says_is_passed_on(self, triton, name, load):
+    def test_fields_of_the_request_are_passed_on(self, triton, name, load):
         body = """
 more = dict(
     request_id="id", correlation_id="a-sequence", flags=3, timeout=5000000, model_version=1,
@@ -158,7 +158,7 @@ return [y(*values)]
         assert send_floats(triton, name, [1]) == [0, 1, 2]
 
     @pytest.mark.parametrize("call", ["exec", "async_exec"])
-    def test_a_decoupled_model_that_sends_several_responses_is_called_as_such(self, triton, name, load, call):
+    def test_several_responses_require_a_decoupled_call(self, triton, name, load, call):
         wait = "" if call == "exec" else "await "
         body = f'return [text([(error := ({wait}ask("count", 3).{call}()).error()).code(), error.message()])]'
         load((execute if call == "exec" else asynchronous)(body), whole=TEXT)
@@ -237,7 +237,7 @@ return [y(*(sum(1 for each in responses if each.output_tensors()) for responses 
         assert "nobody" in message
 
     @pytest.mark.parametrize("kind", ["plain", "async"])
-    def test_a_stream_that_was_cancelled_goes_on_until_the_model_ends_it(self, triton, name, load, repository, kind):
+    def test_a_cancelled_stream_continues_until_the_model_ends_it(self, triton, name, load, repository, kind):
         told = """
 sender = requests[0].get_response_sender()
 sender.send(y(7))
@@ -257,7 +257,7 @@ for response in responses:
         load((execute if kind == "plain" else asynchronous)(body), whole=TEXT)
         assert text_of(triton, name) is True
 
-    def test_a_fork_is_told_that_it_cannot_send_requests(self, triton, name, repository):
+    def test_calls_in_a_fork_are_refused(self, triton, name, repository):
         body = """
 import multiprocessing
 with multiprocessing.get_context("fork").Pool(1) as pool:
@@ -269,13 +269,13 @@ with multiprocessing.get_context("fork").Pool(1) as pool:
         assert "is a fork of the one that serves the model" in message
         assert "pytriton.client" in message
 
-    def test_shapes_without_dimensions_come_back(self, triton, name, load, repository):
+    def test_scalars_are_returned_unchanged(self, triton, name, load, repository):
         scalar = execute("return [pb_utils.InferenceResponse([pb_utils.Tensor('y', np.array(7, 'f'))])]")
         write(triton, repository, f"{name}_scalar", ASKING, scalar)
         load(execute(f'return [text(ask("{name}_scalar", 1).exec().output_tensors()[0].shape())]'), whole=TEXT)
         assert text_of(triton, name) == []
 
-    def test_responses_that_nobody_wants_are_cancelled(self, triton, name, load, repository):
+    def test_abandoned_responses_are_cancelled(self, triton, name, load, repository):
         body = """
 responses = ask("count", 100000).exec(decoupled=True)
 first = value_of(next(responses))
@@ -286,7 +286,7 @@ return [y(first)]
         assert send_floats(triton, name, [1]) == [0]
         wait_until((repository / "count" / "1" / "cancelled").exists)
 
-    def test_response_parameters_come_back(self, triton, name, load):
+    def test_response_parameters_are_returned(self, triton, name, load):
         triton.bind(
             f"{name}_bound",
             lambda requests: [Response({"y": each["x"]}, parameters={"tokens": 7}) for each in requests],
@@ -296,7 +296,7 @@ return [y(first)]
         load(execute(f'return [text(json.loads(ask("{name}_bound", 1).exec().parameters()))]'), whole=TEXT)
         assert text_of(triton, name) == {"tokens": 7}
 
-    def test_a_model_that_asks_itself_is_told_that_it_would_wait_for_ever(self, triton, name, load):
+    def test_a_model_that_calls_itself_gets_an_error(self, triton, name, load):
         body = f"""
 response = ask("{name}", 1).exec()
 return [pb_utils.InferenceResponse(error=response.error())]
@@ -304,13 +304,13 @@ return [pb_utils.InferenceResponse(error=response.error())]
         load(execute(body))
         assert "wait" in send_floats(triton, name, [1])
 
-    def test_threads_ask_after_execute_has_returned(self, triton, name, load):
+    def test_threads_call_models_after_execute_has_returned(self, triton, name, load):
         body = """
-def answer(sender):
+def respond(sender):
     sender.send(y(value_of(ask("double", 21).exec())), FINAL)
 
 for request in requests:
-    threading.Timer(0.02, answer, (request.get_response_sender(),)).start()
+    threading.Timer(0.02, respond, (request.get_response_sender(),)).start()
 """
         load(execute(body), config=DECOUPLED)
         assert streamed(triton, name, 1)[0] == [42]
@@ -329,7 +329,7 @@ for request in requests:
 
 
 class TestTheServer:
-    def test_lines_go_to_its_log(self, triton, name, load, caplog):
+    def test_lines_are_written_to_the_log(self, triton, name, load, caplog):
         body = """
 def initialize(self, args):
     pb_utils.Logger.log_warn("loaded " + args["model_name"])
@@ -374,7 +374,7 @@ def execute(self, requests):
         assert f'{name}_gauge{{model="{name}"}} 2.5' in text
         assert re.search(rf'{name}_histogram_bucket{{model="{name}",le="10"}} 2', text)
 
-    def test_labels_of_metrics_are_texts(self, triton, name, load):
+    def test_labels_of_metrics_are_strings(self, triton, name, load):
         body = f"""
 family = pb_utils.MetricFamily("{name}_total", "Requests", pb_utils.MetricFamily.COUNTER)
 family.Metric(labels={{b"a": b"1"}}).increment(1)
@@ -409,7 +409,7 @@ except pb_utils.TritonModelException as error:
         load(execute(body), whole=TEXT)
         assert text_of(triton, name) == [False, True, True]
 
-    def test_a_model_is_loaded_with_files_of_its_own(self, triton, name, load):
+    def test_a_model_is_loaded_with_given_files(self, triton, name, load):
         config = {
             "backend": "python",
             "max_batch_size": 8,

@@ -61,13 +61,13 @@ DESCRIBED = [
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 @pytest.mark.parametrize("body", [IN_A_POOL, IN_A_PROCESS], ids=["pool", "process"])
-def test_a_new_process_runs_a_function_of_the_model(triton, repository, name, method, body):
+def test_a_child_process_runs_a_function_of_the_model(triton, repository, name, method, body):
     folder = write(triton, repository, name, HEAD_WITH_CHILD, execute(body.format(method=method)), whole=TEXT)
     assert text_of(triton, name) == DESCRIBED
     assert [path.name for path in folder.iterdir()] == ["model.py"]  # the repository is as it was
 
 
-def test_a_new_process_runs_in_the_models_environment(triton, repository, name, tmp_path):
+def test_a_child_process_runs_in_the_models_environment(triton, repository, name, tmp_path):
     environment = environment_in(tmp_path / "environment")
     body = execute(IN_A_POOL.format(method="spawn").replace("describe, 7", "prefix"))
     write(triton, repository, name, HEAD_WITH_CHILD, body, whole=TEXT + execution_environment(environment))

@@ -12,14 +12,14 @@ from worker_models import MODEL, command, send_request, workers_of, write_model
 from pytriton.exceptions import PyTritonInvalidOperationError
 
 
-def test_a_load_fails_with_the_exit_status_of_a_model_that_ends_its_process(triton, repository, name):
+def test_a_load_fails_with_the_exit_status_of_the_models_process(triton, repository, name):
     write_model(repository, name, start="import os; os._exit(3)")
     status, response = command(triton, name, "load")
     assert status == 400
     assert f"model '{name}': its worker process ended with exit status 3" in response["error"]
 
 
-def test_a_model_whose_start_fails_is_not_loaded_and_leaves_no_process(triton, repository, name, caplog):
+def test_a_failed_start_leaves_neither_model_nor_process(triton, repository, name, caplog):
     before = {worker.pid for worker in workers_of(triton)}
     write_model(repository, name, start="raise ValueError('no weights')")
     with caplog.at_level(logging.ERROR):
@@ -37,7 +37,7 @@ model_warmup [
 """
 
 
-def test_a_model_whose_warm_up_fails_is_not_loaded_and_the_server_goes_on(triton, repository, name):
+def test_a_failed_warm_up_leaves_the_model_unloaded_and_the_server_running(triton, repository, name):
     code = MODEL.replace("    def answer(self, x):", "    def answer(self, x):\n        raise ValueError('cold')")
     write_model(repository, name, code=code, config=WARMUP)
     for _ in range(3):  # the server would not always crash

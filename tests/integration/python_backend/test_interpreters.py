@@ -90,7 +90,7 @@ def test_a_flag_names_an_interpreter(tmp_path, environment):
     assert seen(tmp_path, "model")[:2] == [str(environment), f"{environment}/bin/python"]
 
 
-def test_an_interpreter_that_is_missing_is_named(tmp_path):
+def test_a_missing_interpreter_is_named(tmp_path):
     write_model(tmp_path, "model")
     with (
         running_triton(model_repository=tmp_path, backend_config=["python,python-runtime=/no/python"]) as triton,
@@ -99,7 +99,7 @@ def test_an_interpreter_that_is_missing_is_named(tmp_path):
         triton.run()
 
 
-def test_a_model_brings_a_folder_with_an_environment(tmp_path, environment):
+def test_a_model_includes_a_folder_with_an_environment(tmp_path, environment):
     folder = write_model(
         tmp_path, "model", start=START, config=execution_environment("$$TRITON_MODEL_DIRECTORY/environment")
     ).parent
@@ -112,7 +112,7 @@ def test_a_model_brings_a_folder_with_an_environment(tmp_path, environment):
     assert seen(tmp_path, "model")[:3] == [prefix, f"{prefix}/bin/python", f"{prefix}/bin"]
 
 
-def test_models_share_what_is_unpacked_from_an_archive_and_it_is_removed_in_the_end(tmp_path, archive, own_home):
+def test_models_share_an_unpacked_archive_which_is_removed_at_the_end(tmp_path, archive, own_home):
     names = ["first", "second", "third"]
     for name in names:
         write_model(tmp_path, name, start=START, config=execution_environment(archive))
@@ -126,11 +126,11 @@ def test_models_share_what_is_unpacked_from_an_archive_and_it_is_removed_in_the_
     assert list(own_home.iterdir()) == []
 
 
-def test_an_archive_is_told_where_it_was_unpacked(tmp_path, environment):
+def test_conda_unpack_is_run_after_unpacking_an_archive(tmp_path, environment):
     folder = write_model(
         tmp_path, "model", start=START, config=execution_environment("$$TRITON_MODEL_DIRECTORY/packed.tar")
     ).parent
-    unpack = "import pathlib, sys; (pathlib.Path(sys.prefix) / 'told').touch()"
+    unpack = "import pathlib, sys; (pathlib.Path(sys.prefix) / 'has_run').touch()"
     (tmp_path / "conda-unpack").write_text(unpack)
     (tmp_path / "conda-unpack").chmod(0o755)
     with tarfile.open(folder / "packed.tar", "w") as tar:
@@ -139,7 +139,7 @@ def test_an_archive_is_told_where_it_was_unpacked(tmp_path, environment):
     (tmp_path / "conda-unpack").unlink()
     with running_triton(model_repository=tmp_path) as triton:
         triton.run()
-        assert (pathlib.Path(seen(tmp_path, "model")[0]) / "told").exists()
+        assert (pathlib.Path(seen(tmp_path, "model")[0]) / "has_run").exists()
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_an_archive_is_told_where_it_was_unpacked(tmp_path, environment):
         ("empty", "/bin/python is not a program"),
     ],
 )
-def test_an_environment_that_is_none_fails_the_load(tmp_path, own_home, content, reason):
+def test_an_invalid_environment_fails_the_load(tmp_path, own_home, content, reason):
     path = tmp_path / "environment.tar"
     write_model(tmp_path / "models", "model", config=execution_environment(path))
     if content == "empty":
@@ -251,7 +251,7 @@ def test_the_folder_alone_makes_a_server_serve_python_models(short_path, tmp_pat
     assert list(short_path.glob("pytriton-*")) == []
 
 
-def test_what_a_killed_server_has_left_is_removed_by_the_next_one(short_path, tmp_path):
+def test_files_of_a_killed_server_are_removed_by_the_next_one(short_path, tmp_path):
     write_model(tmp_path, "model")
     with PlainServer(short_path, tmp_path) as server:
         processes = [server.process, *server.process.children(recursive=True)]
@@ -265,7 +265,7 @@ def test_what_a_killed_server_has_left_is_removed_by_the_next_one(short_path, tm
         assert not left.exists()
 
 
-def test_two_servers_leave_each_others_folders_alone(short_path, tmp_path):
+def test_two_servers_keep_each_others_folders(short_path, tmp_path):
     write_model(tmp_path, "model")
     (short_path / "one").mkdir()
     (short_path / "two").mkdir()
@@ -278,7 +278,7 @@ def test_two_servers_leave_each_others_folders_alone(short_path, tmp_path):
         assert one.send_request("model", 1)[0] == two.send_request("model", 1)[0] == 2
 
 
-def test_a_configuration_that_is_missing_is_completed(tmp_path):
+def test_a_missing_configuration_is_completed(tmp_path):
     code = """
 import numpy as np
 import triton_python_backend_utils as pb_utils

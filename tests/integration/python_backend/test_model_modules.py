@@ -1,4 +1,4 @@
-"""How ``model.py`` is imported, and what it is told, on the real server."""
+"""How ``model.py`` is imported, and the arguments that it gets, on the real server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def load(triton, repository, name):
     return load
 
 
-def test_a_model_imports_what_is_beside_it_relatively(triton, repository, name):
+def test_a_model_imports_modules_beside_it_relatively(triton, repository, name):
     code = f"from . import helper\nfrom .sub import VALUE\n{HEAD}"
     body = "def execute(self, requests):\n        return [text([__name__, helper.VALUE, VALUE]) for _ in requests]"
     folder = write_model(repository, name, code=f"{code}    {body}\n")
@@ -32,7 +32,7 @@ def test_a_model_imports_what_is_beside_it_relatively(triton, repository, name):
     assert text_of(triton, name) == ["1.model", 8, 7]
 
 
-def test_an_instance_is_told_its_name(triton, name, load):
+def test_an_instance_knows_its_name(triton, name, load):
     body = "def initialize(self, args):\n    self.args = args\n" + execute(
         "return [text(self.args['model_instance_name']) for _ in requests]"
     )

@@ -37,7 +37,7 @@ def load(triton, repository, name):
         ("signal.raise_signal(signal.SIGINT)", "KeyboardInterrupt: "),
     ],
 )
-def test_what_is_no_answer_is_an_error_that_says_why(triton, name, load, response, message):
+def test_invalid_results_are_errors_with_a_reason(triton, name, load, response, message):
     load(execute(f"import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nreturn {response}"))
     error = send_floats(triton, name, [1])
     assert message in error
@@ -62,7 +62,7 @@ class TestUndeclaredOutputs:
 
     @pytest.mark.parametrize("body", ["return [more(*x(request)) for request in requests]", BY_SENDER])
     @pytest.mark.parametrize("define", [execute, asynchronous])
-    def test_the_others_reach_the_client(self, triton, repository, name, body, define):
+    def test_declared_outputs_reach_the_client(self, triton, repository, name, body, define):
         write(triton, repository, name, MORE, define(body), config=SECOND)
         with client_of(triton, "grpc") as client:
             outputs = client.infer(name, {"x": row(3)})
@@ -71,7 +71,7 @@ class TestUndeclaredOutputs:
             _, response = infer_json(triton, name, [json_floats([4])], outputs=[{"name": wanted}])
             assert [(each["name"], each["data"]) for each in response["outputs"]] == [(wanted, [4])]
 
-    def test_they_are_left_out_of_a_stream(self, triton, repository, name):
+    def test_they_are_dropped_from_a_stream(self, triton, repository, name):
         body = """
 sender = requests[0].get_response_sender()
 for value in range(3):
@@ -81,13 +81,13 @@ sender.send(flags=FINAL)
         write(triton, repository, name, MORE, execute(body), config=DECOUPLED)
         assert streamed(triton, name, 1) == ([0, 1, 2, None], [False, False, False, True])
 
-    def test_one_that_is_missing_is_as_before(self, triton, repository, name):
+    def test_a_missing_output_is_absent_from_the_response(self, triton, repository, name):
         code = MORE.replace('"y", ', "")
         write(triton, repository, name, code, execute("return [more(*x(request)) for request in requests]"))
         status, response = infer_json(triton, name, [json_floats([4])])
         assert (status, response["outputs"]) == (200, [])
 
-    def test_each_is_said_once(self, triton, repository, name, caplog):
+    def test_each_is_logged_once(self, triton, repository, name, caplog):
         write(triton, repository, name, MORE, execute("return [more(*x(request)) for request in requests]"))
         with caplog.at_level(logging.INFO):
             for _ in range(3):
@@ -101,9 +101,9 @@ sender.send(flags=FINAL)
             wait_until(lambda: said("z") > 0)
             assert [said(output) for output in ("debug", "w", "z", "y")] == [1, 1, 1, 0]
 
-    def test_a_model_that_asks_gets_what_it_has_requested(self, triton, repository, name):
-        answer = execute("return [more(*x(request)) for request in requests]")
-        write(triton, repository, f"{name}_asked", MORE, answer, config=SECOND)
+    def test_a_calling_model_gets_the_outputs_that_it_requests(self, triton, repository, name):
+        body_of_callee = execute("return [more(*x(request)) for request in requests]")
+        write(triton, repository, f"{name}_asked", MORE, body_of_callee, config=SECOND)
         body = f"""
 request = pb_utils.InferenceRequest(
     model_name="{name}_asked", requested_output_names=["w"], inputs=[pb_utils.Tensor("x", np.ones((1, 1), np.float32))]
@@ -115,7 +115,7 @@ return [text([tensor.name() for tensor in response.output_tensors()])]
         _, response = infer_json(triton, name, [json_floats([1])])
         assert json.loads(response["outputs"][0]["data"][0]) == ["w"]
 
-    def test_the_state_of_a_sequence_is_left_out(self, triton, repository, name):
+    def test_the_state_of_a_sequence_is_dropped(self, triton, repository, name):
         config = """
 sequence_batching {
   state [{input_name: "state", output_name: "z", data_type: TYPE_FP32, dims: [1]}]
@@ -160,7 +160,7 @@ return [pb_utils.InferenceResponse(request.exec().output_tensors())]
     assert response["outputs"][0]["data"] == ["a", "3"]
 
 
-def test_a_list_may_be_left_out_where_response_senders_have_answered(triton, name, load):
+def test_no_list_is_needed_if_response_senders_have_responded(triton, name, load):
     load(execute("for request in requests:\n    request.get_response_sender().send(y(5), FINAL)"))
     assert send_floats(triton, name, [1]) == [5]
 
@@ -189,7 +189,7 @@ def test_a_thread_that_has_a_request_gets_its_sender_when_execute_has_returned(
     assert [send_floats(triton, name, [value]) for value in (1, 2)] == [[2], [3]]
 
 
-def test_a_request_without_an_answer_fails_although_a_cycle_of_references_has_it(triton, name, load):
+def test_a_request_without_a_response_fails_even_in_a_reference_cycle(triton, name, load):
     load(execute("def recurse():\n    return recurse, requests\nimport gc\ngc.disable()"))
     assert "Expected a list in the execute return, found NoneType" in send_floats(triton, name, [1])
 
@@ -206,7 +206,7 @@ def test_a_request_without_an_answer_fails_although_a_cycle_of_references_has_it
         ("send('y')", "a response of type str"),
     ],
 )
-def test_senders_are_told_what_is_wrong(triton, name, load, call, message):
+def test_senders_raise_errors_with_a_reason(triton, name, load, call, message):
     body = f"""
 sender = requests[0].get_response_sender()
 try:
@@ -222,7 +222,7 @@ except (pb_utils.TritonModelException, TypeError) as error:
         assert message in response
 
 
-def test_a_request_is_either_answered_or_rescheduled(triton, name, load):
+def test_a_request_gets_either_a_response_or_a_reschedule(triton, name, load):
     body = """
 requests[0].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
 return [y(1)]
@@ -233,7 +233,7 @@ return [y(1)]
 
 
 @pytest.mark.parametrize("method", ["def", "async def"])
-def test_outputs_without_dimensions_stay_so(triton, name, load, method):
+def test_scalar_outputs_stay_scalars(triton, name, load, method):
     body = execute("return [pb_utils.InferenceResponse([pb_utils.Tensor('y', np.array(7, 'f'))]) for _ in requests]")
     load(body.replace("def", method, 1))
     _, response = infer_json(triton, name, [json_floats([1])])
@@ -243,7 +243,7 @@ def test_outputs_without_dimensions_stay_so(triton, name, load, method):
         assert (output.shape, output.item()) == ((), 7)
 
 
-def test_outputs_without_dimensions_stay_so_in_a_batch(triton, name, load):
+def test_scalar_outputs_stay_scalars_in_a_batch(triton, name, load):
     body = execute(
         "return [pb_utils.InferenceResponse([pb_utils.Tensor('y', np.array(x(r)[0], 'f'))]) for r in requests]"
     )
@@ -285,7 +285,7 @@ def test_an_exception_while_loading_is_named_as_in_execute(triton, repository, n
 
 
 @pytest.mark.parametrize("sequence", ["abc", "a" * 128])
-def test_a_correlation_id_that_is_text_is_a_control_input(triton, name, load, sequence):
+def test_a_text_correlation_id_is_a_control_input(triton, name, load, sequence):
     config = """
 sequence_batching {
   control_input [{name: "CORRID" control [{kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_STRING}]}]

@@ -61,10 +61,10 @@ def test_from_import_to_finalize(triton, repository, name, definition, decoupled
     code = code.replace("RESPOND", SEND if decoupled else "return responses")
     folder = write_model(repository, name, code=code, config=DECOUPLED if decoupled else "")
     assert command(triton, name, "load")[0] == 200
-    answers = [
+    results = [
         streamed(triton, name, number)[0] if decoupled else send_floats(triton, name, [number]) for number in (1, 2, 3)
     ]
-    assert answers == [[1], [3], [6]]
+    assert results == [[1], [3], [6]]
     assert command(triton, name, "unload")[0] == 200
     wait_until(lambda: state_of(triton, name) == "UNAVAILABLE")
     log = folder.parent / "finalized"

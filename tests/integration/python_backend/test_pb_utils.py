@@ -55,7 +55,7 @@ class TestSnippets:
         assert status == 200
         wait_until(lambda: state_of(triton, name) == "UNAVAILABLE")
 
-    def test_a_copy_of_the_utilities_beside_the_model_is_not_in_the_way(self, triton, name, repository):
+    def test_a_copy_of_the_utilities_beside_the_model_is_ignored(self, triton, name, repository):
         folder = write_model(repository, name, code=(SNIPPETS / "usage.py").read_text())
         (folder / "triton_python_backend_utils.py").write_text("raise ImportError('an old copy')")
         assert command(triton, name, "load")[0] == 200
@@ -81,7 +81,7 @@ return [
         message = f"Failed to process the request(s) for model '{name}_0', message: TritonModelException: no weights"
         assert send_floats(triton, name, [1]) == message
 
-    def test_requests_tell_what_they_came_with(self, triton, name, load):
+    def test_requests_have_their_metadata(self, triton, name, load):
         body = """
 return [
     text([
@@ -94,19 +94,19 @@ return [
         load(execute(body), whole=TEXT)
         assert text_of(triton, name) == ["", 0, 0, 0, {}, ["y"]]
         parameters = {"temperature": 0.5, "k": 7, "greedy": True, "stop": "é"}
-        told = text_of(triton, name, id="seven", parameters={**parameters, "timeout": 1_000_000})
-        assert told == ["seven", 0, 0, 1_000_000, parameters, ["y"]]
+        reported = text_of(triton, name, id="seven", parameters={**parameters, "timeout": 1_000_000})
+        assert reported == ["seven", 0, 0, 1_000_000, parameters, ["y"]]
 
     @pytest.mark.parametrize("sequence", [7, 2**63 - 1, "a-sequence"])
     def test_requests_belong_to_sequences(self, triton, name, load, sequence):
         load(execute("return [text([each.correlation_id(), each.flags()]) for each in requests]"), whole=TEXT)
         with client_of(triton, "grpc") as client:
             options = {"sequence_id": sequence}
-            told = [
+            reported = [
                 client.infer(name, {"x": row(1)}, sequence_start=start, sequence_end=end, **options)["y"].item()
                 for start, end in [(True, False), (False, False), (False, True)]
             ]
-        assert [json.loads(each) for each in told] == [[sequence, 1], [sequence, 0], [sequence, 2]]
+        assert [json.loads(each) for each in reported] == [[sequence, 1], [sequence, 0], [sequence, 2]]
 
     def test_sequences_have_their_control_inputs(self, triton, name, load):
         config = """
@@ -145,7 +145,7 @@ return [y(value(each, "START"), value(each, "CORRID")) for each in requests]
             "half": 0.5,
         }
 
-    def test_bytes_come_and_go(self, triton, name, load):
+    def test_bytes_are_returned_unchanged(self, triton, name, load):
         whole = 'backend: "python" input [{name: "x", data_type: TYPE_STRING, dims: [-1]}] '
         whole += 'output [{name: "y", data_type: TYPE_STRING, dims: [-1]}]'
         body = """
@@ -156,7 +156,7 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([each.upper() 
         with client_of(triton) as client:
             assert client.infer(name, {"x": np.array([b"a", b"\0b", b""], object)})["y"].tolist() == [b"A", b"\0B", b""]
 
-    def test_every_datatype_comes_back_by_dlpack(self, triton, name, load):
+    def test_every_datatype_is_returned_by_dlpack(self, triton, name, load):
         dtypes = [np.bool_, np.uint8, np.uint16, np.uint32, np.uint64, np.int8, np.int16, np.int32, np.int64]
         dtypes += [np.float16, np.float32, np.float64]
         names = [np.dtype(dtype).name.upper().replace("FLOAT", "FP") for dtype in dtypes]
@@ -183,7 +183,7 @@ return [
             assert outputs[f"y{i}"].dtype == dtype
             np.testing.assert_array_equal(outputs[f"y{i}"], inputs[f"x{i}"])
 
-    def test_cancellation_is_seen_from_within(self, triton, name, load):
+    def test_models_see_that_requests_are_cancelled(self, triton, name, load):
         body = """
 (HERE / "entered").touch()
 while not requests[0].is_cancelled():
@@ -217,14 +217,14 @@ for request in requests:
 
     def test_threads_send_after_execute_has_returned(self, triton, name, load):
         body = """
-def answer(sender, value):
+def respond(sender, value):
     for i in range(3):
         time.sleep(0.01)
         sender.send(y(value + i))
     sender.send(flags=FINAL)
 
 for request in requests:
-    threading.Thread(target=answer, args=(request.get_response_sender(), x(request)[0])).start()
+    threading.Thread(target=respond, args=(request.get_response_sender(), x(request)[0])).start()
 """
         load(execute(body), config=DECOUPLED)
         with stream_to(triton) as stream:
@@ -272,7 +272,7 @@ for request in requests:
         assert sorted(pids.count(pid) for pid in set(pids)) == [3, 3]
 
     @pytest.mark.parametrize("kind", [execute, asynchronous])
-    def test_a_request_is_scheduled_again(self, triton, name, load, kind):
+    def test_a_request_is_rescheduled(self, triton, name, load, kind):
         body = """
 for request in requests:
     identity = request.request_id()
@@ -287,7 +287,7 @@ for request in requests:
         load("turns = {}\n\n" + kind(body), config=config)
         assert streamed(triton, name, 1, request_id="a") == ([1, 2, 3], [False, False, True])
 
-    def test_a_request_of_a_model_that_is_not_decoupled_is_scheduled_again(self, triton, name, load):
+    def test_a_request_of_a_model_that_is_not_decoupled_is_rescheduled(self, triton, name, load):
         body = """
 responses = []
 for request in requests:
@@ -302,7 +302,7 @@ return responses
         load("turns = 0\n\n" + execute(body), config="sequence_batching {iterative_sequence: true}")
         assert send_floats(triton, name, [1]) == [3]
 
-    def test_rescheduling_needs_a_scheduler_that_can(self, triton, name, load):
+    def test_rescheduling_requires_a_scheduler_that_supports_it(self, triton, name, load):
         body = "requests[0].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)\nreturn [None]"
         load(execute(body))
         assert "the request cannot be rescheduled" in send_floats(triton, name, [1])
@@ -343,7 +343,7 @@ class TestLife:
             ),
         ],
     )
-    def test_a_model_that_fails_to_load_says_why(self, triton, repository, name, code, message):
+    def test_a_failed_load_reports_its_reason(self, triton, repository, name, code, message):
         write_model(repository, name, code=code)
         status, response = command(triton, name, "load")
         assert status == 400
@@ -356,7 +356,7 @@ class TestLife:
         assert command(triton, name, "unload")[0] == 200
         wait_until(lambda: (folder / "final").exists())
 
-    def test_versions_are_served_beside_each_other(self, triton, name, repository, load):
+    def test_versions_are_served_side_by_side(self, triton, name, repository, load):
         load(execute("return [y(1) for _ in requests]"), name=name + "_", config="version_policy {all {}}")
         shutil.copytree(repository / f"{name}_" / "1", repository / f"{name}_" / "2")
         model = repository / f"{name}_" / "2" / "model.py"

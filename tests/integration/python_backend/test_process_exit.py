@@ -1,4 +1,4 @@
-"""A worker process ends as Python programs do: with exit handlers, finalizers and written files."""
+"""A worker process exits as Python programs do: with exit handlers, finalizers and written files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 
 def tell(name):
-    with (HERE / "told").open("a") as file:
+    with (HERE / "recorded").open("a") as file:
         file.write(name + "\\n")
 
 
@@ -54,29 +54,29 @@ def load(triton, repository, name):
     return load
 
 
-def told(folder):
-    return (folder / "told").read_text().split()
+def recorded(folder):
+    return (folder / "recorded").read_text().split()
 
 
 def test_exit_handlers_run_after_finalize_in_reverse_order(load):
     more = "    def finalize(self):\n        tell('finalize')\n"
     folder = load("atexit.register(tell, 'first')\natexit.register(tell, 'second')", more)()
-    assert told(folder) == ["finalize", "second", "first"]
+    assert recorded(folder) == ["finalize", "second", "first"]
 
 
 def test_exit_handlers_run_in_the_main_thread(load):
     folder = load("atexit.register(lambda: tell(threading.current_thread().name))")()
-    assert told(folder) == ["MainThread"]
+    assert recorded(folder) == ["MainThread"]
 
 
-def test_an_exit_handler_that_raises_does_not_keep_others_from_running(load):
+def test_other_exit_handlers_run_after_one_that_raises(load):
     folder = load("atexit.register(tell, 'first')\natexit.register(lambda: 1 / 0)")()
-    assert told(folder) == ["first"]
+    assert recorded(folder) == ["first"]
 
 
 def test_the_model_is_deleted_after_the_exit_handlers(load):
     folder = load("atexit.register(tell, 'handler')", "    def __del__(self):\n        tell('deleted')\n")()
-    assert told(folder) == ["handler", "deleted"]
+    assert recorded(folder) == ["handler", "deleted"]
 
 
 def test_files_are_written(load):
@@ -100,11 +100,11 @@ FOLDER = tempfile.TemporaryDirectory(dir=HERE)
 tell(self.folder.name + "\\n" + FOLDER.name)
 """
     folder = load(start)()
-    assert len(told(folder)) == 2
+    assert len(recorded(folder)) == 2
     assert [path for path in folder.iterdir() if path.is_dir()] == []
 
 
-def test_log_handlers_write_what_they_have_kept(load):
+def test_log_handlers_flush_their_buffers(load):
     start = """
 file = logging.FileHandler(HERE / "log")
 logger = logging.getLogger("model")
@@ -121,7 +121,7 @@ self.pool = ThreadPoolExecutor(1)
 self.pool.submit(time.sleep, 0.3)
 """
     more = "    def finalize(self):\n        self.pool.submit(tell, 'done')\n"
-    assert told(load(start, more)()) == ["done"]
+    assert recorded(load(start, more)()) == ["done"]
 
 
 def test_background_tasks_of_an_awaited_call_clean_up_before_finalize(load):
@@ -151,7 +151,7 @@ self.tasks = []
     def finalize(self):
         tell("finalize")
 """
-    assert told(load(start, more)()) == ["cleaned", "finalize"]
+    assert recorded(load(start, more)()) == ["cleaned", "finalize"]
 
 
 @pytest.mark.parametrize("is_daemon", [True, False])
@@ -193,14 +193,14 @@ def test_the_server_waits_for_exit_handlers(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_exit_handler_that_hangs_is_given_up_and_the_log_says_so(load, caplog):
+def test_an_exit_handler_that_hangs_is_abandoned_and_logged(load, caplog):
     with caplog.at_level(logging.INFO):
         load("atexit.register(time.sleep, 1000)")(timeout_s=10)
         text = "Exit handlers of the model did not run to their end: the main thread has not finished after 5 s."
         wait_until(lambda: text in caplog.text)
 
 
-def test_the_process_of_a_bound_model_ends_like_that_too(tmp_path):
+def test_the_process_of_a_bound_model_exits_in_the_same_way(tmp_path):
     def make(path):
         import atexit
 

@@ -198,7 +198,7 @@ def test_a_backend_serves_several_models(triton):
     assert generated(triton, "large", "a") == ["l-a", ""]
 
 
-def test_models_with_code_of_their_own_are_served_beside_it(triton):
+def test_models_with_their_own_code_are_served_beside_it(triton):
     assert send_floats(triton, "plain", [1])[0] == 2
 
 
@@ -211,7 +211,7 @@ def test_an_error_of_the_engine_reaches_its_client(triton):
     assert generated(triton, "small", "a fail") == ["s-a", "Error generating stream: no such word"]
 
 
-def test_the_backend_is_told_of_the_model(triton):
+def test_the_backend_gets_the_arguments_of_the_model(triton):
     (text,) = generated(triton, "small", "args")
     args = json.loads(text)
     assert (args["model_name"], args["model_version"], args["model_instance_name"]) == ("small", "1", "small_0_0")
@@ -227,13 +227,13 @@ def test_the_backend_completes_the_configuration(triton):
     assert config["max_batch_size"] == 0
 
 
-def test_metrics_of_the_backend_are_the_servers(triton):
+def test_metrics_of_the_backend_are_reported_by_the_server(triton):
     before = metrics_of(triton, "large")["engine_requests_total"]
     generated(triton, "large", "a")
     wait_until(lambda: metrics_of(triton, "large")["engine_requests_total"] == before + 1)
 
 
-def test_a_process_that_is_killed_is_started_again(triton):
+def test_a_killed_process_is_restarted(triton):
     kill(int(generated(triton, "small", "pid")[0]))
     assert generated(triton, "small", "a") == ["s-a", ""]
 
@@ -252,7 +252,7 @@ def test_a_backend_without_its_class_fails_the_load(tmp_path):
         triton.run()
 
 
-def test_settings_of_the_python_backend_are_those_of_the_backend_too(tmp_path, backends):
+def test_settings_of_the_python_backend_apply_to_the_backend_too(tmp_path, backends):
     write_engine_model(tmp_path, "m", "")
     settings = {"backend_directory": backends, "backend_config": ["python,python-runtime=/nowhere/python"]}
     with (
@@ -262,7 +262,7 @@ def test_settings_of_the_python_backend_are_those_of_the_backend_too(tmp_path, b
         triton.run()
 
 
-def test_a_server_of_the_users_own_may_have_such_backends(tmp_path):
+def test_a_custom_server_may_have_such_backends(tmp_path):
     root = find_server().root
     own = tmp_path / "own"
     shutil.copytree(root, own, symlinks=True, ignore=shutil.ignore_patterns("backends"))

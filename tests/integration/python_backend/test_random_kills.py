@@ -1,4 +1,4 @@
-"""Random kills of worker processes under load: no request is lost silently, and nothing is left."""
+"""Random kills of worker processes under load: no request is lost silently, and nothing is left behind."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from pytriton.server.config import TritonConfig
 
 
 class Command(OwnProcess):
-    """The command, in a process of its own."""
+    """The command, in its own process."""
 
     def __init__(self, folder, repository, *flags):
         ports = [f"--{name.replace('_', '-')}={port}" for name, port in FREE_PORTS.items()]
@@ -60,7 +60,7 @@ def test_a_repository_is_served_until_a_signal_comes(tmp_path, own_home, number)
         command.wait_until_serving()
         assert command.request("/v2/models/model/infer", BODY) == 200
         processes = [command.process, *command.process.children(recursive=True)]
-        wait_until(lambda: "Model model v1: " in command.log)  # from here on, a signal ends it in order
+        wait_until(lambda: "Model model v1: " in command.log)  # from here on, a signal shuts it down cleanly
         command.process.send_signal(number)
         assert command.process.wait(20) == 0
         assert none_runs(processes)
@@ -68,7 +68,7 @@ def test_a_repository_is_served_until_a_signal_comes(tmp_path, own_home, number)
     assert list(own_home.iterdir()) == []
 
 
-def test_it_says_where_it_serves_when_all_models_are_loaded(tmp_path):
+def test_it_prints_its_addresses_when_all_models_are_loaded(tmp_path):
     write_model(tmp_path / "models", "model", start="import time; time.sleep(1)")
     with Command(tmp_path, tmp_path / "models") as command:
         command.wait_until_serving()
@@ -77,7 +77,7 @@ def test_it_says_where_it_serves_when_all_models_are_loaded(tmp_path):
 
 
 @pytest.mark.parametrize("has_repository", [True, False])
-def test_a_script_says_where_it_serves_once(tmp_path, caplog, has_repository):
+def test_a_script_prints_its_addresses_once(tmp_path, caplog, has_repository):
     write_model(tmp_path, "model")
     with (
         caplog.at_level(logging.INFO),
@@ -101,7 +101,7 @@ def test_settings_and_the_token_reach_the_server(tmp_path):
         assert "grpc://" not in command.log
 
 
-def test_a_model_that_does_not_load_ends_the_command(tmp_path):
+def test_a_failed_load_ends_the_command(tmp_path):
     write_model(tmp_path / "models", "model", start="raise ValueError('no weights')")
     with Command(tmp_path, tmp_path / "models") as command:
         assert command.process.wait(30) == 1
@@ -109,7 +109,7 @@ def test_a_model_that_does_not_load_ends_the_command(tmp_path):
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_the_other_models_are_served_if_an_error_is_no_reason_to_exit(tmp_path, strict):
+def test_the_other_models_are_served_without_exit_on_error(tmp_path, strict):
     write_model(tmp_path / "models", "good")
     write_model(tmp_path / "models", "bad", start="raise ValueError('no weights')")
     flags = ["--exit-on-error=false", f"--strict-readiness={str(strict).lower()}"]
@@ -136,7 +136,7 @@ class TritonPythonModel:
 """
 
 
-def test_all_that_a_model_prints_is_information_also_after_an_error(tmp_path):
+def test_output_of_a_model_is_logged_as_information_even_after_an_error(tmp_path):
     write_model(tmp_path / "models", "model", code=PRINTS_AND_FAILS)
     with Command(tmp_path, tmp_path / "models") as command:
         command.wait_until_serving()
@@ -149,7 +149,7 @@ def test_all_that_a_model_prints_is_information_also_after_an_error(tmp_path):
             wait_until(lambda line=line: command.log.count(f" INFO {line}\n") == 2)
 
 
-def test_what_is_wrong_is_said_in_one_line(tmp_path, capsys):
+def test_mistakes_are_reported_in_one_line(tmp_path, capsys):
     ports = [word for name in FREE_PORTS for word in (f"--{name.replace('_', '-')}", "0")]
     assert main(["serve", str(tmp_path / "missing"), *ports]) == 1
     assert re.match(r"pytriton: TritonConfig.model_repository is '.*/missing'.*\n$", capsys.readouterr().err)

@@ -74,7 +74,7 @@ def test_a_worker_process_has_neither_the_servers_libraries_nor_its_settings(tri
     assert "THP_enabled:\t1\n" in pathlib.Path(f"/proc/{worker.pid}/status").read_text()
 
 
-def test_a_worker_process_is_told_of_its_instance(triton, name, load):
+def test_a_worker_process_knows_its_instance(triton, name, load):
     start = """
     import pathlib
     assert args["model_name"] == pathlib.Path(args["model_repository"]).name, args
@@ -110,7 +110,7 @@ def files_of(process):
     return {link for link in links.values() if link not in shared and not link.startswith(("anon_inode", "/memfd"))}
 
 
-def test_the_request_of_a_killed_process_gets_an_error_and_the_next_one_is_answered(triton, name, load):
+def test_the_request_of_a_killed_process_fails_and_the_next_one_succeeds(triton, name, load):
     load()
     first = pid_of(triton, name)
     assert "the worker has gone" in send_request(triton, name, -1)
@@ -127,14 +127,14 @@ def test_a_process_whose_model_closes_all_descriptors_is_replaced(triton, name, 
     assert time.monotonic() - start < 10
 
 
-def test_a_process_that_is_killed_between_requests_is_not_noticed_by_clients(triton, name, load):
+def test_killing_a_process_between_requests_fails_no_request(triton, name, load):
     load()
     first = pid_of(triton, name)
     kill(first)
     assert pid_of(triton, name) != first
 
 
-def test_a_restart_is_logged_with_how_the_process_ended_and_counted(triton, name, load, caplog):
+def test_a_restart_is_counted_and_logged_with_the_exit_status(triton, name, load, caplog):
     load()
     assert metrics_of(triton, name)["pytriton_worker_restarts_total"] == 0
     with caplog.at_level(logging.WARNING):
@@ -146,7 +146,7 @@ def test_a_restart_is_logged_with_how_the_process_ended_and_counted(triton, name
     assert metrics_of(triton, name)["pytriton_worker_restarts_total"] == 1
 
 
-def test_a_process_that_ends_again_and_again_is_started_with_back_off(triton, name, load, caplog):
+def test_a_process_that_exits_repeatedly_is_restarted_with_back_off(triton, name, load, caplog):
     folder = load()
     (folder / "start.py").write_text("import os; os._exit(3)")
     with caplog.at_level(logging.WARNING):
@@ -164,7 +164,7 @@ def delays(log, name):
     return [float(delay or 0) for delay in lines]
 
 
-def test_requests_fail_with_the_reason_while_the_model_does_not_load_again(triton, name, load):
+def test_requests_fail_with_the_reason_while_the_model_cannot_be_reloaded(triton, name, load):
     folder = load()
     (folder / "start.py").write_text("raise ValueError('no weights')")
     kill(pid_of(triton, name))
@@ -174,14 +174,14 @@ def test_requests_fail_with_the_reason_while_the_model_does_not_load_again(trito
     wait_until(lambda: isinstance(send_request(triton, name, 1), list))
 
 
-def test_requests_wait_for_a_process_that_is_being_started_again(triton, name, load):
+def test_requests_wait_for_a_restarting_process(triton, name, load):
     folder = load()
     (folder / "start.py").write_text("import time; time.sleep(1)")
     kill(pid_of(triton, name))
     assert at_once(4, lambda number: send_request(triton, name, number)[0]) == [0, 2, 4, 6]
 
 
-def test_a_neighbour_takes_the_requests_of_a_process_that_is_being_started_again(triton, name, load):
+def test_other_instances_serve_the_requests_of_a_restarting_process(triton, name, load):
     folder = load(config=TWO)
     (folder / "start.py").write_text("import time; time.sleep(3)")
     kill(pid_of(triton, name))
@@ -192,7 +192,7 @@ def test_a_neighbour_takes_the_requests_of_a_process_that_is_being_started_again
     assert len(late) <= 1, "more than one waited for the process that is being restarted"
 
 
-def test_other_models_do_not_notice_that_a_process_ends(triton, repository, name, load):
+def test_other_models_are_unaffected_by_the_exit_of_a_process(triton, repository, name, load):
     load()
     other = f"{name}_other"
     write_model(repository, other)
@@ -204,7 +204,7 @@ def test_other_models_do_not_notice_that_a_process_ends(triton, repository, name
     assert slow.finish().result[-1] == pid
 
 
-def test_what_a_process_has_started_ends_with_it(triton, name, load):
+def test_child_processes_exit_with_the_worker_process(triton, name, load):
     start = """
     import pathlib, subprocess
     child = subprocess.Popen(["sleep", "1000"])
@@ -216,7 +216,7 @@ def test_what_a_process_has_started_ends_with_it(triton, name, load):
     wait_until(lambda: not is_running(child))
 
 
-def test_unloading_ends_the_process_in_order_and_loading_starts_another(triton, name, load, caplog):
+def test_unloading_stops_the_process_cleanly_and_loading_starts_another(triton, name, load, caplog):
     load()
     worker = psutil.Process(pid_of(triton, name))
     with caplog.at_level(logging.INFO):
@@ -229,7 +229,7 @@ def test_unloading_ends_the_process_in_order_and_loading_starts_another(triton, 
     assert pid_of(triton, name) != worker.pid
 
 
-def test_a_model_that_is_unloaded_leaves_no_files_for_sockets(triton, name, load):
+def test_an_unloaded_model_leaves_no_socket_files(triton, name, load):
     folder = pathlib.Path(server_of(triton).environ()["PYTRITON_BACKEND_FOLDER"])
     load()
     files = len(list(folder.rglob("*")))
@@ -238,7 +238,7 @@ def test_a_model_that_is_unloaded_leaves_no_files_for_sockets(triton, name, load
     wait_until(lambda: len(list(folder.rglob("*"))) == files)
 
 
-def test_a_model_is_unloaded_while_its_process_is_being_started_again(triton, name, load, tmp_path):
+def test_a_model_is_unloaded_while_its_process_is_restarting(triton, name, load, tmp_path):
     folder = load()
     (folder / "start.py").write_text(f"import pathlib, time; pathlib.Path('{tmp_path}/up').touch(); time.sleep(1000)")
     kill(pid_of(triton, name))
@@ -247,7 +247,7 @@ def test_a_model_is_unloaded_while_its_process_is_being_started_again(triton, na
     wait_until(lambda: state_of(triton, name) == "UNAVAILABLE", timeout_s=5)
 
 
-def test_a_model_that_is_loaded_again_changes_processes_without_an_error(triton, name, load):
+def test_reloading_a_model_replaces_its_processes_without_an_error(triton, name, load):
     folder = load()
     first = psutil.Process(pid_of(triton, name))
     sending = True
@@ -268,7 +268,7 @@ def test_a_model_that_is_loaded_again_changes_processes_without_an_error(triton,
     wait_until(lambda: not is_running(first))
 
 
-def test_settings_that_have_no_effect_are_said_to_have_none_once(tmp_path, caplog):
+def test_settings_without_effect_are_warned_about_once(tmp_path, caplog):
     write_model(tmp_path, "first")
     write_model(tmp_path, "second")
     settings = ["python,shm-default-byte-size=1048576", "python,shm-region-prefix-name=prefix"]
@@ -280,7 +280,7 @@ def test_settings_that_have_no_effect_are_said_to_have_none_once(tmp_path, caplo
     assert caplog.text.count("shm-default-byte-size, shm-region-prefix-name has no effect") == 1
 
 
-def test_a_timeout_that_is_none_is_refused(tmp_path):
+def test_an_invalid_timeout_is_refused(tmp_path):
     write_model(tmp_path, "first")
     with (
         running_triton(model_repository=tmp_path, backend_config=["python,stub-timeout-seconds=soon"]) as triton,
@@ -298,7 +298,7 @@ def test_stopping_waits_for_models_to_finalize(tmp_path, caplog):
         assert "finalized last" in caplog.text
 
 
-def test_stopping_waits_for_models_while_the_server_is_too_busy_to_tell_of_them(tmp_path, caplog, monkeypatch):
+def test_stopping_waits_for_models_while_the_server_is_too_busy_to_report_them(tmp_path, caplog, monkeypatch):
     code = MODEL.replace('print("fin', 'time.sleep(2); print("fin')
     write_model(tmp_path, "last", code=code)
     with caplog.at_level(logging.INFO):
@@ -344,7 +344,7 @@ def test_nothing_is_left_when_a_process_is_killed(script, victim):
     wait_until(lambda: none_runs(processes))
 
 
-def test_a_process_that_holds_the_servers_output_does_not_hide_that_the_server_has_ended(tmp_path):
+def test_the_servers_exit_is_noticed_while_a_process_holds_its_output(tmp_path):
     folder = write_model(tmp_path, "model", start=GRANDCHILD)
     with running_triton(model_repository=tmp_path, restart=False) as triton:
         triton.run()
@@ -355,7 +355,7 @@ def test_a_process_that_holds_the_servers_output_does_not_hide_that_the_server_h
         child.kill()
 
 
-def test_a_process_that_blocks_with_the_lock_held_ends_with_the_server(tmp_path):
+def test_a_process_that_holds_the_interpreter_lock_exits_with_the_server(tmp_path):
     code = f"""
 import ctypes
 import pathlib

@@ -33,7 +33,7 @@ KEPT = """
         return to_gpu(tensor.as_numpy() * 2 + (0 if tensor.is_cpu() else 0.5))
 """
 CALLING = """
-        answers = []
+        results = []
         for memory in (pb_utils.TRITONSERVER_MEMORY_GPU, pb_utils.TRITONSERVER_MEMORY_CPU):
             call = pb_utils.InferenceRequest(
                 "kept", ["y"], [pb_utils.Tensor.from_dlpack("x", to_gpu(tensor.as_numpy()))],
@@ -41,9 +41,9 @@ CALLING = """
             )
             y = pb_utils.get_output_tensor_by_name(call.exec(), "y")
             assert y.is_cpu() == (memory == pb_utils.TRITONSERVER_MEMORY_CPU), memory
-            answers.append(y.as_numpy())
-        assert np.array_equal(*answers)
-        return to_gpu(answers[0])
+            results.append(y.as_numpy())
+        assert np.array_equal(*results)
+        return to_gpu(results[0])
 """
 CONFIG = """
 backend: "python"

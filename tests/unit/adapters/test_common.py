@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from pytriton.adapters.common import decode, import_library, infer_func_of
 
 
-def test_missing_library_is_named_with_the_extra_that_has_it():
+def test_missing_library_is_named_with_its_extra():
     with pytest.raises(ImportError, match=r"onnx_model needs the package some-package: pip install 'pytriton\[onnx\]'"):
         import_library("onnx_model", "no_such_module_anywhere", package="some-package", extra="onnx")
 
 
 @given(st.lists(st.text(), min_size=1), st.booleans())
-def test_strings_come_back_from_utf_8(strings, transposed):
+def test_strings_are_decoded_from_utf_8(strings, transposed):
     array = np.empty((len(strings), 1), object)
     array[:, 0] = [string.encode(errors="surrogatepass") for string in strings]
     array = array.T if transposed else array
@@ -33,7 +33,7 @@ def test_invalid_bytes_are_replaced():
     assert decode(np.array([b"\xff!"], object)).tolist() == ["\ufffd!"]
 
 
-def test_there_may_be_no_strings():
+def test_empty_arrays_of_strings_are_decoded():
     assert decode(np.empty((0, 2), object)).shape == (0, 2)
 
 

@@ -1,4 +1,4 @@
-"""ONNX models: what a definition says of the file, and what is refused."""
+"""ONNX models: definitions made from files, and refused arguments."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_inputs_and_outputs_are_those_of_the_file(file):
     assert definition.config == ModelConfig(max_batch_size=64)
 
 
-def test_path_bytes_and_session_do_the_same(file):
+def test_path_bytes_and_session_give_the_same_definition(file):
     for model in (file, str(file), file.read_bytes(), onnxruntime.InferenceSession(str(file))):
         (response,) = onnx_model(model).infer_func([{"x": np.ones((2, 3), np.float32)}])
         assert response["y"].tolist() == [[2, 2, 2]] * 2
@@ -101,7 +101,7 @@ def test_inputs_with_first_dimensions_of_their_own_have_no_batch():
     assert onnx_model(pair).config.batching is False
 
 
-def test_batch_may_be_switched_off():
+def test_batching_may_be_switched_off():
     definition = onnx_model(identity("float[N, 3]"), batching=False)
 
     assert definition.config.batching is False
@@ -148,7 +148,7 @@ def test_description_is_that_of_the_file():
     assert described.infer_func.__doc__ == "Doubles."
 
 
-def test_options_of_ones_own_are_taken(file):
+def test_custom_options_are_accepted(file):
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 
@@ -167,28 +167,28 @@ def test_options_of_ones_own_are_taken(file):
         ({"max_batch_size": 0}, "max_batch_size is 0"),
     ],
 )
-def test_arguments_that_cannot_work_are_refused(file, arguments, message):
+def test_invalid_arguments_are_refused(file, arguments, message):
     with pytest.raises(PyTritonBadParameterError, match=message):
         onnx_model(file, **arguments)
 
 
 @pytest.mark.parametrize("arguments", [{"threads": 2}, {"providers": ["CPUExecutionProvider"]}, {"processes": 1}])
-def test_session_has_its_settings_already(file, arguments):
+def test_settings_for_a_given_session_are_refused(file, arguments):
     with pytest.raises(PyTritonBadParameterError, match=f"{next(iter(arguments))} cannot be combined with a session"):
         onnx_model(onnxruntime.InferenceSession(str(file)), **arguments)
 
 
-def test_file_that_is_not_there_is_named():
+def test_missing_file_is_named():
     with pytest.raises(PyTritonBadParameterError, match=r"'/no/such\.onnx' is not a file"):
         onnx_model("/no/such.onnx")
 
 
-def test_file_that_is_no_model_is_named(tmp_path):
+def test_file_without_a_model_is_named(tmp_path):
     (tmp_path / "broken.onnx").write_bytes(b"broken")
     with pytest.raises(PyTritonBadParameterError, match=r"onnx_model cannot load '.*broken\.onnx'"):
         onnx_model(tmp_path / "broken.onnx")
 
 
-def test_what_is_no_model_is_refused():
+def test_other_objects_than_models_are_refused():
     with pytest.raises(PyTritonBadParameterError, match="onnx_model got an object of type int"):
         onnx_model(3)

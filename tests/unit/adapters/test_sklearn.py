@@ -1,4 +1,4 @@
-"""scikit-learn's estimators: the inputs and outputs that are found, and what is refused."""
+"""scikit-learn's estimators: the inputs and outputs that are found, and refused arguments."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_pipeline_and_search_are_estimators():
 
 
 @pytest.mark.parametrize("arguments", [{"dtype": np.float32}, {"example": X[:1].astype(np.float32)}])
-def test_features_are_of_the_type_that_is_wanted(arguments):
+def test_features_have_the_requested_type(arguments):
     assert sklearn_model(LogisticRegression().fit(X, Y), **arguments).inputs[0].datatype.name == "FP32"
 
 
@@ -112,7 +112,7 @@ def test_features_are_of_the_type_that_is_wanted(arguments):
     [TfidfVectorizer(), HashingVectorizer(), make_union(TfidfVectorizer(), TfidfVectorizer(analyzer="char"))],
     ids=["tf-idf", "hashing", "union"],
 )
-def test_pipeline_that_starts_with_a_vectorizer_takes_text(vectorizer):
+def test_pipeline_that_starts_with_a_vectorizer_accepts_text(vectorizer):
     pipeline = make_pipeline(vectorizer, LogisticRegression()).fit(TEXTS, COLOURS)
 
     definition = sklearn_model(pipeline)
@@ -122,7 +122,7 @@ def test_pipeline_that_starts_with_a_vectorizer_takes_text(vectorizer):
     assert response["probability"].tolist() == pipeline.predict_proba(TEXTS).tolist()
 
 
-def test_search_over_a_text_pipeline_takes_text():
+def test_search_over_a_text_pipeline_accepts_text():
     pipeline = make_pipeline(TfidfVectorizer(), LogisticRegression())
 
     assert sklearn_model(GridSearchCV(pipeline, {}, cv=2).fit(TEXTS, Y)).inputs[0].name == "text"
@@ -180,7 +180,7 @@ class Counted(LogisticRegression):
 
 
 @pytest.mark.parametrize(("wanted", "calls"), [(["label"], 0), (["probability"], 1), (None, 1)])
-def test_probabilities_that_nobody_wants_are_not_computed(wanted, calls):
+def test_probabilities_that_are_not_requested_are_not_computed(wanted, calls):
     classifier = Counted().fit(X, Y)
     definition = sklearn_model(classifier)
     classifier.calls = 0
@@ -216,12 +216,12 @@ def test_description_has_the_classes():
         (StandardScaler().fit(X), "StandardScaler has no method predict"),
     ],
 )
-def test_what_cannot_predict_is_refused(estimator, message):
+def test_objects_without_predict_are_refused(estimator, message):
     with pytest.raises(PyTritonBadParameterError, match=message):
         sklearn_model(estimator)
 
 
-def test_sample_of_zeros_that_fails_asks_for_an_example():
+def test_error_for_a_sample_of_zeros_suggests_an_example():
     positive = make_pipeline(PowerTransformer("box-cox"), LinearRegression()).fit(X + 1, Y)
 
     with pytest.raises(PyTritonBadParameterError, match=r"fails for a made-up sample: .*positive.*example=X\[:1\]"):
@@ -238,7 +238,7 @@ def test_sample_of_zeros_that_fails_asks_for_an_example():
         ([], r"the example has shape \(0,\)"),
     ],
 )
-def test_example_that_does_not_fit_is_refused(example, message):
+def test_invalid_example_is_refused(example, message):
     with pytest.raises(PyTritonBadParameterError, match=message):
         sklearn_model(LogisticRegression().fit(X, Y), example=example)
 

@@ -1,4 +1,4 @@
-"""PyTorch modules: how they are called, the inputs and outputs that are found, and what is refused."""
+"""PyTorch modules: how they are called, the inputs and outputs that are found, and refused arguments."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def served(definition, **inputs):
     return response
 
 
-def test_lists_say_what_the_inputs_and_outputs_are():
+def test_lists_declare_inputs_and_outputs():
     linear = torch.nn.Linear(3, 2)
 
     definition = torch_model(linear, X_IN, Y_OUT, max_batch_size=8)
@@ -61,7 +61,7 @@ def test_lists_say_what_the_inputs_and_outputs_are():
     assert served(definition, x=ONES)["y"].tolist() == linear(torch.from_numpy(ONES)).tolist()
 
 
-def test_example_says_so_too():
+def test_example_declares_inputs_and_outputs():
     linear = torch.nn.Linear(3, 2)
 
     definition = torch_model(linear, example=torch.zeros(1, 3))
@@ -72,7 +72,7 @@ def test_example_says_so_too():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_outputs_are_named_as_the_module_names_them(kind):
+def test_outputs_have_the_names_given_by_the_module(kind):
     definition = torch_model(Returns(KINDS[kind]), example=(torch.zeros(1, 2), torch.zeros(1, 2)))
 
     assert definition.inputs == [Tensor((2,), np.float32, name) for name in ("left", "right")]
@@ -103,7 +103,7 @@ def test_declared_names_go_by_position_for_a_tuple():
     assert {name: array.item() for name, array in response.items()} == {"total": 8, "OUTPUT_2": 2}
 
 
-def test_inputs_in_another_order_go_by_their_names():
+def test_inputs_in_another_order_are_passed_by_name():
     inputs = [Tensor((1,), np.float32, "right"), Tensor((1,), np.float32, "left")]
     definition = torch_model(Returns(lambda a, b: a - b), inputs, [Tensor((1,), np.float32, "y")])
 
@@ -122,7 +122,7 @@ def test_example_may_name_its_tensors():
     assert response["OUTPUT_1"].item() == 2
 
 
-def test_what_is_no_tensor_is_left_out():
+def test_values_that_are_not_tensors_are_dropped():
     module = Returns(lambda a, b: {"total": a + b, "loss": None, "cache": object()})
 
     definition = torch_model(module, example=(torch.zeros(1, 1), torch.zeros(1, 1)))
@@ -200,7 +200,7 @@ def test_module_is_compiled():
     assert served(definition, input=ONES)["OUTPUT_1"] == pytest.approx(linear(torch.from_numpy(ONES)).detach().numpy())
 
 
-def test_description_is_the_modules_class():
+def test_description_names_the_modules_class():
     assert torch_model(torch.nn.Linear(3, 2), X_IN, Y_OUT).infer_func.__doc__ == "The PyTorch module Linear."
 
 

@@ -110,7 +110,7 @@ def test_text_generation_continues_each_text(padding):
     assert served(definition, TEXTS)["generated_text"].ravel().tolist() == expected
 
 
-def test_image_classification_takes_files():
+def test_image_classification_accepts_files():
     config = transformers.ViTConfig(**SMALL, image_size=32, patch_size=16, num_labels=3)
     pipeline = transformers.pipeline(
         "image-classification",
@@ -126,7 +126,7 @@ def test_image_classification_takes_files():
     assert response["score"] == pytest.approx(np.array([[each["score"] for each in row] for row in expected]), abs=1e-5)
 
 
-def test_speech_recognition_takes_samples(tmp_path):
+def test_speech_recognition_accepts_samples(tmp_path):
     (tmp_path / "vocab.json").write_text(json.dumps({"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3, "|": 4, "A": 5}))
     config = transformers.Wav2Vec2Config(
         **SMALL, vocab_size=6, conv_dim=(8,), conv_stride=(100,), conv_kernel=(100,), num_feat_extract_layers=1
@@ -165,7 +165,7 @@ def test_other_tasks_are_refused():
         transformers_model(bert_pipeline("token-classification"))
 
 
-def test_model_is_no_pipeline():
+def test_model_in_place_of_a_pipeline_is_refused():
     with pytest.raises(PyTritonBadParameterError, match=r"got an object of type Linear; .* goes to torch_model"):
         transformers_model(torch.nn.Linear(1, 1))
 

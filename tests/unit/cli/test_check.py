@@ -28,7 +28,7 @@ def test_it_shows_a_current_server_which_has_none(capsys, current_server):
     assert "grpc-cancellation" not in lines["Workarounds"]
 
 
-def test_a_server_that_does_not_say_its_version_needs_all_workarounds(capsys, current_server):
+def test_a_server_of_unknown_version_needs_all_workarounds(capsys, current_server):
     (current_server / "TRITON_VERSION").unlink()
     lines = lines_of(capsys, "--server-path", str(current_server))
     assert lines["Server"].startswith("Triton of an unknown version (not bundled)")

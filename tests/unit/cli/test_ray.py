@@ -1,4 +1,4 @@
-"""``pytriton ray`` where there is no cluster, or no sense in what is asked."""
+"""``pytriton ray`` without a cluster, or with invalid arguments."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 @pytest.fixture
 def closed_port() -> int:
-    """A port that nobody listens at."""
+    """A closed port."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port: int = taken.getsockname()[1]
@@ -31,19 +31,21 @@ def closed_port() -> int:
 
 
 @pytest.mark.parametrize("command", ["status", "targets"])
-def test_a_cluster_out_of_reach_is_one_line(capsys: pytest.CaptureFixture[str], closed_port: int, command: str) -> None:
+def test_an_unreachable_cluster_is_reported_in_one_line(
+    capsys: pytest.CaptureFixture[str], closed_port: int, command: str
+) -> None:
     address = f"127.0.0.1:{closed_port}"
     line = error_of(capsys, command, "--address", address)
     assert line == f"pytriton: There is no Ray cluster at '{address}': [Errno 111] Connection refused."
 
 
 @pytest.mark.parametrize("address", ["nonsense", "ray://10.0.0.10:10001", "10.0.0.10:port"])
-def test_an_address_of_another_form_is_refused(capsys: pytest.CaptureFixture[str], address: str) -> None:
+def test_a_malformed_address_is_refused(capsys: pytest.CaptureFixture[str], address: str) -> None:
     assert repr(address) in error_of(capsys, "status", "--address", address)
 
 
 @pytest.mark.parametrize("place", ["9400", "localhost:port", "localhost:70000", "::1:9400"])
-def test_a_place_to_listen_of_another_form_is_refused(capsys: pytest.CaptureFixture[str], place: str) -> None:
+def test_a_malformed_listening_address_is_refused(capsys: pytest.CaptureFixture[str], place: str) -> None:
     assert f"--listen is {place!r}; give HOST:PORT" in error_of(capsys, "targets", "--listen", place)
 
 

@@ -44,7 +44,7 @@ def package(tmp_path):
         path.write_text(content)
 
 
-def test_modules_below_the_folder_are_its_own_and_libraries_are_not(program, tmp_path):
+def test_modules_below_the_folder_belong_to_the_program_unlike_libraries(program, tmp_path):
     (tmp_path / "site-packages").mkdir()
     (tmp_path / "site-packages" / "library_of_test.py").write_text("")
     sources = program(app_of_test="import json\nsys = __import__('sys')\nimport helper_of_test", helper_of_test="")
@@ -55,7 +55,7 @@ def test_modules_below_the_folder_are_its_own_and_libraries_are_not(program, tmp
     assert not sources.holds(tmp_path / "text.txt")
 
 
-def test_a_change_affects_all_that_import_it_by_any_way(program, tmp_path):
+def test_a_change_affects_all_modules_that_import_it_in_any_way(program, tmp_path):
     package(tmp_path)
     sources = program(app_of_test="from package_of_test import one, four, five")
     changed = {tmp_path / "package_of_test" / "three.py"}
@@ -78,7 +78,7 @@ def test_a_change_of_a_package_affects_its_modules(program, tmp_path):
     assert "package_of_test.three" not in affected
 
 
-def test_modules_that_are_forgotten_are_imported_anew(program):
+def test_forgotten_modules_are_imported_again(program):
     sources = program(app_of_test="import helper_of_test", helper_of_test="")
     app, helper = sys.modules["app_of_test"], sys.modules["helper_of_test"]
     with without({"app_of_test"}, sources):
@@ -87,7 +87,7 @@ def test_modules_that_are_forgotten_are_imported_anew(program):
     assert sys.modules["helper_of_test"] is helper
 
 
-def test_after_an_error_all_is_as_it_was(program, tmp_path):
+def test_an_error_restores_all_modules(program, tmp_path):
     package(tmp_path)
     sources = program(app_of_test="import package_of_test.five")
     before = sources.modules()

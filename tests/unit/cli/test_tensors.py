@@ -38,7 +38,7 @@ def test_any_text_is_read_or_refused(name, text):
 
 
 @pytest.mark.parametrize("word", ["", "x", "=1", "="])
-def test_what_is_no_assignment(word):
+def test_malformed_assignments(word):
     with pytest.raises(PyTritonClientValueError, match="is not a tensor; write name=@array"):
         read_assignment(word)
 

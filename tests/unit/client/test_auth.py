@@ -23,7 +23,7 @@ def test_no_token_makes_no_headers(token):
 
 
 @given(TOKENS, st.sampled_from(["http", "grpc"]))
-def test_what_is_put_in_is_found(token, protocol):
+def test_the_token_is_extracted_from_headers(token, protocol):
     headers = {"x-other": "1", **create_auth_headers(token, protocol)}
 
     assert extract_access_token_from_headers(headers) == token
@@ -31,5 +31,5 @@ def test_what_is_put_in_is_found(token, protocol):
 
 
 @pytest.mark.parametrize("headers", [None, {}, {"x-other": "1"}, {"x-triton-access-token": "1"}])
-def test_no_token_is_found_where_none_is(headers):
+def test_no_token_is_extracted_from_other_headers(headers):
     assert extract_access_token_from_headers(headers) is None

@@ -53,7 +53,7 @@ URL = "http://localhost:8000"
         ("UNIMPLEMENTED", "", Failure.MALFORMED),
     ],
 )
-def test_what_grpc_says(status, message, failure):
+def test_errors_of_grpc(status, message, failure):
     error = grpc_failure(URL, f"StatusCode.{status}", message, 1.0)
 
     assert isinstance(error, PyTritonClientInferenceServerError)
@@ -70,7 +70,7 @@ def test_what_grpc_says(status, message, failure):
         (None, 'Parameter "priority" is a reserved parameter', PyTritonClientValueError),
     ],
 )
-def test_what_grpc_says_that_is_no_error_of_a_server(status, message, kind):
+def test_errors_of_grpc_that_do_not_come_from_a_server(status, message, kind):
     assert type(grpc_failure(URL, status, message, 1.0)) is kind
 
 
@@ -83,25 +83,25 @@ def test_what_grpc_says_that_is_no_error_of_a_server(status, message, kind):
         ("400", "unexpected inference input 'z'", Failure.REFUSED),
     ],
 )
-def test_what_is_said_over_http(status, message, failure):
+def test_errors_over_http(status, message, failure):
     assert http_failure(URL, status, message).failure is failure
 
 
-def test_what_is_not_said_by_triton():
+def test_http_responses_that_do_not_come_from_triton():
     error = unexpected_response(URL, "502", "<html>Bad Gateway</html>")
 
     assert error.failure is Failure.MALFORMED
     assert "status 502, <html>Bad Gateway</html>" in error.message
 
 
-def test_a_long_page_is_told_in_short():
+def test_a_long_page_is_shortened():
     error = unexpected_response(URL, "502", "<p>\n" * 1000)
 
     assert len(error.message) < 500
     assert "\n" not in error.message
 
 
-def test_the_token_is_asked_for():
+def test_a_missing_token_is_reported():
     error = http_failure(URL, "403", "This API is restricted, expecting header 'a-b'")
 
     assert "(header 'a-b'); pass the token as access_token" in error.message
@@ -152,5 +152,5 @@ def test_the_status_of_a_refusal_in_a_stream(message):
     ("status", "message"),
     [("INTERNAL", "not found: no"), ("UNAVAILABLE", "model 'x': the worker has gone"), ("UNKNOWN", "conflict: no")],
 )
-def test_what_is_no_refusal(status, message):
+def test_errors_that_are_not_refusals(status, message):
     assert type(grpc_failure(URL, f"StatusCode.{status}", message, 1.0)) is PyTritonClientInferenceServerError

@@ -174,7 +174,7 @@ def test_unknown_fields_of_large_responses_are_ignored(unknown, is_first):
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_an_error_beside_a_large_result_counts(is_first):
+def test_an_error_beside_a_large_result_takes_precedence(is_first):
     error = service_pb2.ModelStreamInferResponse(error_message="broken").SerializeToString()
     result = service_pb2.ModelStreamInferResponse(infer_response=message_with({"y": np.zeros(90_000)}))
     body = result.SerializeToString()
@@ -214,13 +214,13 @@ def test_outputs_with_typed_contents(datatype):
     assert not array.flags.writeable
 
 
-def test_turned_inputs_are_sent_in_their_order():
+def test_transposed_inputs_are_sent_in_their_order():
     array = np.arange(40_000, dtype=np.float32).reshape(200, 200).T
     message = service_pb2.ModelInferRequest.FromString(encoded("m", [input_of("x", array)]))
     assert message.raw_input_contents[0] == array.tobytes()
 
 
-def test_the_last_place_of_a_tensor_counts():
+def test_the_last_location_of_a_tensor_takes_precedence():
     array = np.float32([1])
     behind = input_of("x", array).set_shared_memory("region", 4)
     assert not service_pb2.ModelInferRequest.FromString(encoded("m", [behind])).raw_input_contents
@@ -234,7 +234,7 @@ def test_the_last_place_of_a_tensor_counts():
     [{"request_id": "\ud800"}, {"parameters": {"x": "\ud800"}}, {"parameters": {"x": [1]}}, {"sequence_id": 2**63}],
     ids=repr,
 )
-def test_what_cannot_be_encoded_is_an_error_of_the_arguments(options):
+def test_unencodable_arguments_are_refused(options):
     with pytest.raises(PyTritonClientValueError, match="cannot be sent over gRPC"):
         encoded("m", [], **options)
 
@@ -247,7 +247,7 @@ def test_a_request_of_two_gigabytes_is_refused_before_it_is_joined():
 
 @pytest.mark.parametrize("read", [results.read_response, results.read_stream_response])
 @given(st.binary(max_size=200), st.booleans())
-def test_whatever_else_arrives_is_refused_or_has_no_output(read, body, is_large):
+def test_any_other_bytes_are_refused_or_have_no_output(read, body, is_large):
     if is_large:  # tensors are cut out
         body += b"\xff" * 500_000
     with contextlib.suppress(ValueError, DecodeError):

@@ -1,4 +1,4 @@
-"""Messages over HTTP: what is sent is what tritonclient sends, and every response is read however it arrives."""
+"""Messages over HTTP: requests equal tritonclient's, and every response is read however it arrives."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def read(data, sizes=(1 << 30,), buffer=65536):
 
 
 @given(named, settings, st.booleans())
-def test_requests_are_those_of_tritonclient(content, options, all_outputs):
+def test_requests_equal_those_of_tritonclient(content, options, all_outputs):
     def outputs_of(library):
         return None if all_outputs else [library.InferRequestedOutput("y"), library.InferRequestedOutput("z")]
 
@@ -177,7 +177,7 @@ def test_forms_of_responses(data, body, is_reusable, size):
     assert (reader.response.status, reader.is_reusable) == (200, is_reusable)
 
 
-def test_what_follows_a_response_ends_the_connection():
+def test_bytes_after_a_response_end_the_connection():
     reader = read(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx")
 
     assert (bytes(reader.response.body), reader.is_reusable) == (b"abc", False)
@@ -213,7 +213,7 @@ def test_the_end_of_the_connection(data, is_complete):
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n\0\0",
     ],
 )
-def test_what_is_not_http(data):
+def test_malformed_http(data):
     with pytest.raises(Exception) as caught:
         read(data)
 
@@ -235,7 +235,7 @@ def test_compressed_responses(encoding, compress):
         infer.read(api.Response(200, headers, compress(body)).to({}))
 
 
-def test_json_that_is_nested_too_deeply_is_not_tritons():
+def test_too_deeply_nested_json_is_not_from_triton():
     deep = b"[" * 200_000
 
     with pytest.raises(ValueError, match="nested too deeply"):
@@ -246,7 +246,7 @@ def test_json_that_is_nested_too_deeply_is_not_tritons():
         assert "does not respond like Triton" in str(api.translated("http://localhost:8000", error))
 
 
-def test_the_head_of_a_request():
+def test_the_headers_of_a_request():
     head = RequestHead(TritonUrl.from_url("http://[::1]:8000/behind"))
     call = api.call_of("load_model", "a b/c", config="{}")
 
@@ -264,7 +264,7 @@ def test_the_head_of_a_request():
 
 
 @pytest.mark.parametrize("name", ["Transfer-Encoding", "content-length"])
-def test_headers_that_cannot_be_given(name):
+def test_invalid_headers(name):
     with pytest.raises(PyTritonClientValueError, match=f"Unsupported HTTP header: '{name}'"):
         RequestHead(TritonUrl.from_url("localhost")).of(api.call_of("is_server_ready"), {name: "1"}, 0)
 
@@ -273,12 +273,12 @@ def test_headers_that_cannot_be_given(name):
     ("name", "value"),
     [("X-A", "1\r\nX-B: 2"), ("X-A", "1\n"), ("X-A", "\0"), ("X-A: 1\r\nX-B", "2"), ("", "1"), ("X-A", "€")],
 )
-def test_headers_that_would_end_their_line(name, value):
+def test_headers_with_line_breaks(name, value):
     with pytest.raises(PyTritonClientValueError, match="characters that HTTP does not allow"):
         RequestHead(TritonUrl.from_url("localhost")).of(api.call_of("is_server_ready"), {name: value}, 0)
 
 
 @pytest.mark.parametrize("name", ["priority", "timeout", "triton_x", "binary_data_output"])
-def test_parameters_that_are_reserved(name):
+def test_reserved_parameters(name):
     with pytest.raises(PyTritonClientValueError, match=f'Parameter "{name}" is a reserved parameter'):
         api.call_of("infer", "m", [], parameters={name: 1})

@@ -50,7 +50,7 @@ def test_it_takes_little_time():
     assert min(imported_by("import pytriton.client")[0] for _ in range(3)) < 0.3
 
 
-def test_all_names_are_there():
+def test_all_names_exist():
     for name in pytriton.client.__all__:
         assert getattr(pytriton.client, name).__name__ == name
         assert name in dir(pytriton.client)

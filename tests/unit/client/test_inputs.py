@@ -41,14 +41,14 @@ def batch(value, datatype="FP32", shape=(-1,)):
 
 
 @given(st.data(), st.sampled_from(NUMBERS), SHAPES)
-def test_an_array_of_the_right_dtype_is_taken_as_it_is(data, datatype, shape):
+def test_an_array_of_the_right_dtype_is_used_without_a_copy(data, datatype, shape):
     array = data.draw(hnp.arrays(datatype.numpy, shape))
 
     assert sample(array, datatype.name, [-1] * len(shape)) is array
 
 
 @given(st.data(), st.sampled_from(NUMBERS), hnp.array_shapes(max_dims=3, max_side=4))
-def test_lists_take_the_dtype_of_the_input(data, datatype, shape):
+def test_lists_get_the_dtype_of_the_input(data, datatype, shape):
     array = data.draw(
         hnp.arrays(datatype.numpy, shape, elements={"allow_nan": False} if datatype.numpy.kind == "f" else None)
     )
@@ -103,7 +103,7 @@ def test_strings_are_utf8(texts):
 
 
 @given(st.lists(st.binary(), min_size=1))
-def test_bytes_are_left_alone(values):
+def test_bytes_are_not_changed(values):
     array = np.array(values, dtype=object)
 
     assert sample(array, "BYTES") is array
@@ -131,7 +131,7 @@ def test_the_first_dimension_of_a_batch_is_free(rows, shape):
 
 
 @pytest.mark.parametrize("value", [True, 1, 2.5, [1, 2.5], [True, False], [], [[]]], ids=repr)
-def test_python_numbers_are_floats_where_these_are_wanted(value):
+def test_python_numbers_become_floats_for_floating_point_inputs(value):
     array = sample(value, shape=(-1,) * max(1, np.ndim(value)))
 
     assert array.dtype == np.float32
@@ -174,14 +174,14 @@ def test_python_numbers_are_floats_where_these_are_wanted(value):
     ],
     ids=repr,
 )
-def test_values_that_are_no_input(value, datatype, message):
+def test_values_that_are_not_inputs(value, datatype, message):
     with pytest.raises(PyTritonClientValueError, match=message) as caught:
         sample(value, datatype)
     assert caught.value.__suppress_context__ or caught.value.__context__ is None
     assert caught.value.__cause__ is None
 
 
-def test_a_list_that_holds_itself():
+def test_a_list_that_contains_itself():
     value = [1]
     value.append(value)
     for datatype in ("FP32", "BYTES", "INT32"):
@@ -254,7 +254,7 @@ def test_inputs_by_position_and_by_name():
         ([], {"a": 1, "b": 2, "d": 3}, "There is no input 'd'"),
     ],
 )
-def test_inputs_that_do_not_match(positional, named, message):
+def test_mismatched_inputs(positional, named, message):
     config = model(spec(name="a"), spec("BYTES", (1,), name="b"), spec(name="c", optional=True))
 
     with pytest.raises(PyTritonClientValueError, match=message) as caught:
@@ -283,7 +283,7 @@ def test_batches_of_different_sizes():
         ([[[1]]], r"has shape \(1, 1, 1\)"),
     ],
 )
-def test_what_is_no_batch(value, message):
+def test_values_that_are_not_batches(value, message):
     with pytest.raises(PyTritonClientValueError, match=message):
         batch(value)
 
@@ -298,7 +298,7 @@ def test_a_batch_given_as_a_sample():
         sample([[1, 2]], max_batch_size=8)
 
 
-def test_a_model_that_takes_single_requests():
+def test_a_model_without_batching():
     config = model(spec(), max_batch_size=0)
     with pytest.raises(PyTritonClientModelDoesntSupportBatchingError, match="use infer_sample"):
         arrays_of_batch(config, match(config, [[[1]]], {}), False)

@@ -36,14 +36,14 @@ def request(rows=1, length=5, outputs=None):
     return EncodedRequest([(CONFIG.inputs[0], np.zeros((rows, length), np.float32))], False, outputs=outputs)
 
 
-def test_an_output_without_a_varying_dimension_is_known_at_once():
+def test_the_size_of_a_fixed_shape_is_known_at_once():
     sizes = OutputSizes(CONFIG)
 
     assert sizes.expected(request()) == {"fixed": 80_000}
     assert sizes.expected(request(rows=3)) == {"fixed": 240_000}
 
 
-def test_a_varying_output_is_known_when_inputs_of_that_shape_were_answered():
+def test_the_size_of_a_varying_output_is_learned_per_input_shape():
     sizes = OutputSizes(CONFIG)
     sizes.learn(request(length=5), {"free": np.zeros(100_000, np.uint8), "text": np.zeros(100_000, np.uint8)})
 
@@ -51,18 +51,18 @@ def test_a_varying_output_is_known_when_inputs_of_that_shape_were_answered():
     assert sizes.expected(request(length=6)) == {"fixed": 80_000}
 
 
-def test_small_outputs_are_not_worth_it():
+def test_small_outputs_are_ignored():
     sizes = OutputSizes(CONFIG)
     sizes.learn(request(), {"free": np.zeros(MIN_BYTES - 1, np.uint8)})
 
     assert "free" not in sizes.expected(request())
 
 
-def test_only_outputs_that_are_wanted():
+def test_only_requested_outputs():
     assert OutputSizes(CONFIG).expected(request(outputs=["free"])) == {}
 
 
-def test_an_output_that_was_larger_than_expected_is_not_expected_any_more():
+def test_a_wrong_expectation_is_dropped():
     sizes = OutputSizes(CONFIG)
     sizes.learn(request(), {"free": np.zeros(100_000, np.uint8)})
     error = server_error("shared memory size ... for output 'free' (8 bytes) should be at least 16", Failure.REFUSED)
@@ -71,7 +71,7 @@ def test_an_output_that_was_larger_than_expected_is_not_expected_any_more():
     assert sizes.expected(request()) == {"fixed": 80_000}
 
 
-def test_what_is_remembered_is_bounded():
+def test_the_number_of_remembered_sizes_is_bounded():
     sizes = OutputSizes(CONFIG)
     for length in range(1000):
         sizes.learn(request(length=length), {"free": np.zeros(MIN_BYTES, np.uint8)})

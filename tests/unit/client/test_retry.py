@@ -16,7 +16,7 @@ def test_pauses_grow_up_to_the_longest():
 
 
 @given(st.integers(2, 100_000), st.floats(0, 1))
-def test_a_pause_is_never_longer_than_the_longest_and_never_shorter_than_its_jitter_says(attempt, jitter):
+def test_pauses_stay_between_their_jitter_and_the_longest_pause(attempt, jitter):
     policy = RetryPolicy(jitter=jitter)
 
     pause_s = policy.pause_before(attempt)
@@ -35,7 +35,7 @@ def test_a_pause_is_never_longer_than_the_longest_and_never_shorter_than_its_jit
         (Failure.MALFORMED, False, False),
     ],
 )
-def test_what_is_sent_again(failure, safe, with_lost):
+def test_errors_that_are_retried(failure, safe, with_lost):
     error = server_error("no", failure)
 
     assert RetryPolicy().allows(error) is safe

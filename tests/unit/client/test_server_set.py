@@ -1,4 +1,4 @@
-"""A client's servers that come and go."""
+"""A client's servers that are added and removed."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ class Changing:
     def __init__(self, *ports):
         self.ports = ports
         self.connections = []
-        self.asked = 0
+        self.lookups = 0
         self.set = ChangingServerSet(self.addresses, self.server_at, lambda _: None, run)
 
     def addresses(self):
-        self.asked += 1
+        self.lookups += 1
         if isinstance(self.ports, Exception):
             raise self.ports
         return [f"localhost:{port}" for port in self.ports] if isinstance(self.ports, tuple) else self.ports
@@ -78,7 +78,7 @@ PORTS = st.lists(st.integers(1, 5), max_size=5, unique=True)
 
 
 @given(st.lists(PORTS, max_size=8))
-def test_those_that_stay_keep_their_connections_and_the_others_lose_them(lists):
+def test_remaining_servers_keep_their_connections_and_removed_ones_lose_them(lists):
     changing = Changing()
     before = {}
     for ports in lists:
@@ -90,9 +90,9 @@ def test_those_that_stay_keep_their_connections_and_the_others_lose_them(lists):
     assert all(each.closed <= 1 for each in changing.connections)
 
 
-def test_nothing_is_asked_before_the_first_look():
+def test_no_address_is_looked_up_before_the_first_use():
     changing = Changing(1)
-    assert (changing.asked, list(changing.set.present)) == (0, [])
+    assert (changing.lookups, list(changing.set.present)) == (0, [])
 
 
 def test_a_server_in_use_is_closed_when_the_last_request_has_ended():
@@ -108,7 +108,7 @@ def test_a_server_in_use_is_closed_when_the_last_request_has_ended():
     assert changing.open() == [2]
 
 
-def test_a_server_that_comes_back_while_it_is_in_use_is_the_same():
+def test_a_server_that_returns_while_it_is_in_use_is_the_same():
     changing = Changing()
     (server,) = changing.look(1)
     changing.set.hold(server)
@@ -118,7 +118,7 @@ def test_a_server_that_comes_back_while_it_is_in_use_is_the_same():
     assert changing.open() == [1]
 
 
-def test_the_end_closes_nothing_itself_and_names_all_that_are_open():
+def test_ending_it_returns_all_open_servers_without_closing_them():
     changing = Changing()
     one, two = changing.look(1, 2)
     changing.set.hold(one)
@@ -131,14 +131,14 @@ def test_the_end_closes_nothing_itself_and_names_all_that_are_open():
     assert two in changing.set.present
 
 
-def test_each_address_is_asked_for_once_per_attempt_and_each_server_tried_once():
+def test_each_attempt_looks_up_addresses_once_and_tries_each_server_once():
     changing = Changing(1, 2, 3)
     tried = [server.transport.url.port for server in changing.set.candidates()]
     assert sorted(tried) == [1, 2, 3]
-    assert changing.asked == 4
+    assert changing.lookups == 4
 
 
-def test_a_server_that_comes_between_two_attempts_is_tried():
+def test_a_server_added_between_two_attempts_is_tried():
     changing = Changing(1)
     candidates = changing.set.candidates()
     assert next(candidates).transport.url.port == 1
@@ -165,25 +165,25 @@ def test_a_list_that_is_changed_in_place():
     assert ports_of(changing.set.look()) == [2]
 
 
-def test_an_older_answer_does_not_undo_a_newer_one():
+def test_an_older_lookup_does_not_overwrite_a_newer_one():
     changing = Changing()
     changing.look(1)
-    asked, go_on = threading.Event(), threading.Event()
+    lookups, gate = threading.Event(), threading.Event()
     answers = iter([["localhost:1", "localhost:2"], ["localhost:3"]])
 
     def addresses():
         answer = next(answers)
         if len(answer) == 2:
-            asked.set()
-            go_on.wait(10)
+            lookups.set()
+            gate.wait(10)
         return answer
 
     changing.set._addresses = addresses
     slow = threading.Thread(target=changing.set.look)
     slow.start()
-    asked.wait(10)
+    lookups.wait(10)
     assert ports_of(changing.set.look()) == [3]
-    go_on.set()
+    gate.set()
     slow.join()
     assert ports_of(changing.set.present) == [3]
     assert changing.open() == [3]
@@ -219,7 +219,7 @@ def test_many_changes_in_many_threads_leave_nothing_behind():
     assert not any(each() for each in gone)
 
 
-def test_a_function_that_fails_leaves_the_servers_as_they_are(caplog):
+def test_a_failing_function_does_not_change_the_servers(caplog):
     changing = Changing()
     servers = changing.look(1)
     changing.ports = OSError("no network")
@@ -249,7 +249,7 @@ async def coroutine():
 
 
 @pytest.mark.parametrize("value", [None, "localhost:8000", 7, {"localhost"}, b"localhost", coroutine()])
-def test_what_is_no_list_is_refused(value):
+def test_results_other_than_lists_are_refused(value):
     changing = Changing()
     changing.ports = value
     with pytest.raises(PyTritonClientValueError, match=r"Changing.addresses\(\).* returned .*; let it return a list"):
@@ -257,7 +257,7 @@ def test_what_is_no_list_is_refused(value):
 
 
 @pytest.mark.parametrize("value", ["ftp://localhost", "local host", 7, None])
-def test_a_url_that_is_none_is_named_and_changes_nothing(value):
+def test_an_invalid_url_is_named_and_changes_nothing(value):
     changing = Changing()
     servers = changing.look(1)
     changing.ports = ["localhost:2", value]
@@ -267,7 +267,7 @@ def test_a_url_that_is_none_is_named_and_changes_nothing(value):
     assert changing.set.present is servers
 
 
-def test_no_address_is_an_error_that_says_so():
+def test_a_lack_of_addresses_is_an_error():
     changing = Changing()
     assert list(changing.set.candidates()) == []
     error = changing.set.none_ready("any")
@@ -276,7 +276,7 @@ def test_no_address_is_an_error_that_says_so():
 
 
 @given(st.integers(2, 8), st.data())
-def test_few_keys_move_when_a_server_goes(count, data):
+def test_few_keys_move_when_a_server_is_removed(count, data):
     servers = [Server(Connection(TritonUrl("grpc", "host", port)), {}) for port in range(count)]
     leaving = data.draw(st.sampled_from(servers))
     staying = [server for server in servers if server is not leaving]
@@ -293,10 +293,10 @@ def test_keys_are_spread():
 
 
 @pytest.mark.parametrize("client_class", CLIENTS)
-def test_clients_ask_for_nothing_when_they_are_created(client_class):
+def test_creating_clients_looks_up_no_addresses(client_class):
     changing = Changing()
     client = client_class(changing.addresses, "any")
-    assert changing.asked == 0
+    assert changing.lookups == 0
     if client_class is not FuturesModelClient:
         assert repr(client) == f"{client_class.__name__}(Changing.addresses(), 'any')"
 

@@ -15,7 +15,7 @@ def servers(count):
 
 
 @given(st.integers(1, 5), st.integers(1, 20))
-def test_each_has_its_turn(count, requests):
+def test_servers_are_used_in_turn(count, requests):
     all_servers = servers(count)
     balancer = Balancer(all_servers)
 
@@ -26,7 +26,7 @@ def test_each_has_its_turn(count, requests):
 
 
 @given(st.integers(2, 5), st.data())
-def test_those_that_are_left_out_come_last(count, data):
+def test_servers_marked_down_come_last(count, data):
     all_servers = servers(count)
     balancer = Balancer(all_servers)
     out = data.draw(st.sets(st.sampled_from(range(count)), max_size=count))
@@ -38,7 +38,7 @@ def test_those_that_are_left_out_come_last(count, data):
         assert order == sorted(order)
 
 
-def test_a_server_comes_back():
+def test_a_server_is_marked_up_again():
     (server,) = servers(1)
     assert not server.was_left_out
     for _ in range(2000):  # however often
@@ -49,7 +49,7 @@ def test_a_server_comes_back():
     assert not server.was_left_out
 
 
-def test_headers_of_a_request_go_before_those_of_all():
+def test_headers_of_a_request_override_those_of_the_client():
     http = Server(blocking_transport(TritonUrl("http", "localhost", 1), None), {"a": "1", "b": "2"})
     grpc = Server(blocking_transport(TritonUrl("grpc", "localhost", 1), None), {"a": "1"})
 

@@ -9,7 +9,7 @@ from pytriton.client import PyTritonClientValueError, TLSConfig
 
 @pytest.mark.parametrize("field", ["root_certificates", "certificate_chain", "private_key"])
 @pytest.mark.parametrize("kind", [str, pathlib.Path])
-def test_a_file_that_is_not_there(tmp_path, field, kind):
+def test_a_missing_file(tmp_path, field, kind):
     path = tmp_path / "none.pem"
     with pytest.raises(PyTritonClientValueError, match=rf"TLSConfig\.{field} is '{path}', which is not a file"):
         TLSConfig(**{field: kind(path)})
@@ -25,5 +25,5 @@ def test_a_key_without_its_certificate(tmp_path):
         TLSConfig(private_key=key)
 
 
-def test_the_system_says_whom_to_trust_by_default():
+def test_authorities_of_the_system_are_trusted_by_default():
     assert TLSConfig() == TLSConfig(None, None, None, verify=True)

@@ -42,7 +42,7 @@ PATHS = st.lists(st.text(string.ascii_letters + string.digits + "-_~", min_size=
         ("grpc://[fe80::1%eth0]", "grpc://[fe80::1%eth0]:8001"),
     ],
 )
-def test_what_is_left_out_has_a_default(text, with_scheme):
+def test_missing_parts_have_defaults(text, with_scheme):
     assert TritonUrl.from_url(text).with_scheme == with_scheme
 
 
@@ -50,7 +50,7 @@ def test_what_is_left_out_has_a_default(text, with_scheme):
     "client_class",
     [AsyncioDecoupledModelClient, AsyncioModelClient, DecoupledModelClient, FuturesModelClient, ModelClient],
 )
-def test_every_client_asks_where_its_url_says(client_class):
+def test_every_client_connects_to_its_url(client_class):
     urls = ["grpc://localhost", "grpcs://127.0.0.1", "grpc://[::1]:7000"]
     requested = ["grpc://localhost:8001", "grpcs://127.0.0.1:8001", "grpc://[::1]:7000"]
     if "Decoupled" not in client_class.__name__:
@@ -76,7 +76,7 @@ def test_parts():
 
 
 @given(SCHEMES, NAMES, PORTS)
-def test_what_is_written_is_read(scheme, hostname, port):
+def test_formatted_urls_are_parsed(scheme, hostname, port):
     url = TritonUrl(scheme, hostname.lower(), port)
 
     assert TritonUrl.from_url(url.with_scheme) == url
@@ -143,7 +143,7 @@ def test_any_text_is_a_url_or_is_refused(text):
         b"localhost",
     ],
 )
-def test_what_is_no_url(text):
+def test_malformed_urls(text):
     with pytest.raises(PyTritonClientInvalidUrlError, match=r"is not a valid URL of a server: .*; use host, host:port"):
         TritonUrl.from_url(text)
 
@@ -166,7 +166,7 @@ def test_what_is_no_url(text):
         ("grpc://host/path", "its path is '/path', and gRPC has none"),
     ],
 )
-def test_what_was_meant_is_said(text, why):
+def test_errors_suggest_the_intended_url(text, why):
     with pytest.raises(PyTritonClientInvalidUrlError, match=re.escape(why)) as caught:
         ModelClient(text, "any")
     assert caught.value.__cause__ is None
@@ -177,5 +177,5 @@ def test_prefixes_of_a_proxy_that_look_similar(path):
     assert TritonUrl.from_url(f"http://host:8000{path}").path == path
 
 
-def test_a_url_that_is_none_is_a_value_that_cannot_work():
+def test_an_invalid_url_is_a_value_error():
     assert issubclass(PyTritonClientInvalidUrlError, PyTritonClientValueError)

@@ -46,7 +46,7 @@ def column(*values):
 
 
 @pytest.mark.parametrize("name", DECORATORS)
-def test_coroutine_functions_and_methods_stay_what_they_are(name):
+def test_decorated_coroutine_functions_stay_coroutine_functions(name):
     class Model:
         @DECORATORS[name]
         async def method(self, x):
@@ -121,7 +121,7 @@ def test_groups_of_keys_are_joined_in_order():
     assert [each[0].item() for each in responses] == [1, -2, 3]
 
 
-def test_the_context_is_there_behind_a_coroutine_of_the_users_own(model):
+def test_the_context_is_available_behind_a_custom_coroutine(model):
     model(INPUTS)
 
     def own(function):
@@ -145,7 +145,7 @@ def test_the_context_is_there_behind_a_coroutine_of_the_users_own(model):
     assert [each["y"].item() for each in responses] == [1, 2, 3]
 
 
-def test_calls_at_the_same_time_have_contexts_of_their_own(model):
+def test_concurrent_calls_have_their_own_contexts(model):
     model(INPUTS)
 
     @batch
@@ -168,7 +168,7 @@ def test_calls_at_the_same_time_have_contexts_of_their_own(model):
 
 
 @pytest.mark.parametrize("decorator", [sample, group_by_keys], ids=["sample", "group_by_keys"])
-def test_a_failure_passes_and_ends_the_other_calls(decorator):
+def test_a_failure_is_raised_and_cancels_the_other_calls(decorator):
     ended = []
 
     async def infer(requests=None, x=None, k=None):
@@ -189,7 +189,7 @@ def test_a_failure_passes_and_ends_the_other_calls(decorator):
     asyncio.run(main())
 
 
-def test_outputs_are_checked_when_they_are_there():
+def test_outputs_are_checked_when_the_coroutine_returns():
     @batch
     async def infer(x):
         return {"y": x[:0]}

@@ -29,14 +29,14 @@ def test_batch_calls_once_with_all_rows():
 
 
 @pytest.mark.parametrize("form", [list, tuple])
-def test_outputs_in_order_stay_in_order(form):
+def test_outputs_in_order_keep_their_order(form):
     responses = batch(lambda a: form([a, -a]))(requests_of(1, 2))
 
     assert [[array.shape for array in each] for each in responses] == [[(1, 2)] * 2, [(2, 2)] * 2]
 
 
 @pytest.mark.parametrize("decorator", [batch, sample])
-def test_dictionaries_are_requests_too(decorator):
+def test_dictionaries_are_accepted_as_requests(decorator):
     responses = decorator(lambda a: {"b": a})([{"a": np.ones((2, 2))}])
 
     assert responses[0]["b"].tolist() == np.ones((2, 2)).tolist()
@@ -82,7 +82,7 @@ class Model:
         return [a * 2]
 
 
-def test_a_class_in_place_of_requests_says_where_the_decorator_goes():
+def test_batch_below_classmethod_is_refused_with_the_remedy():
     with pytest.raises(PyTritonValidationError, match="put it above @classmethod"):
         batch(lambda cls, a: [a])(Model, requests_of(1))
 
@@ -110,7 +110,7 @@ def test_batch_refuses_outputs_with_other_rows():
 
 
 @pytest.mark.parametrize("returned", [None, 3, "text", np.ones((3, 2))])
-def test_batch_refuses_what_are_no_outputs(returned):
+def test_batch_refuses_invalid_outputs(returned):
     with pytest.raises(PyTritonValidationError, match="return a dictionary of arrays"):
         batch(lambda a: returned)(requests_of(1, 2))
 
@@ -122,7 +122,7 @@ def test_batch_refuses_requests_that_differ():
         batch(lambda a, b=None: [a])([{"a": np.ones((1, 2))}, {"a": np.ones((1, 2)), "b": np.ones((1, 2))}])
 
 
-def test_an_exception_of_the_function_passes():
+def test_an_exception_of_the_function_is_raised():
     def fail(a):
         raise ZeroDivisionError
 

@@ -82,7 +82,7 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_parameters_reach_the_function_row_by_row_wherever_the_decorator_stands(model, infer, seen, order):
+def test_parameters_of_each_row_reach_the_function_in_any_decorator_order(model, infer, seen, order):
     model(INPUTS, max_batch_size=4)
 
     ORDERS[order](infer)([request(1, 0), request(2, 0, 1)])
@@ -165,7 +165,7 @@ def test_a_method_gets_the_context(model):
     assert Model()([request(1, 0)])[0]["y"].tolist() == [[4]]
 
 
-def test_a_call_within_a_call_has_a_context_of_its_own(model):
+def test_a_nested_call_has_its_own_context(model):
     model()
     inner = batch(triton_context(lambda x, triton_context: [np.full((1, 1), triton_context.parameters[0]["number"])]))
 

@@ -1,4 +1,4 @@
-"""Helpers for decorators of one's own."""
+"""Helpers for custom decorators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_outputs_by_name(outputs, model):
     assert list(convert_output(outputs, model_config=model)) == ["y", "z"]
 
 
-def test_during_a_call_the_model_is_known(in_call):
+def test_the_model_is_known_during_a_call(in_call):
     assert list(convert_output([ONES, ONES], print, None)) == ["y", "z"]
     assert get_model_config(print, None) is SPEC
     assert get_triton_context(print, None).model_config is SPEC
@@ -45,7 +45,7 @@ def test_during_a_call_the_model_is_known(in_call):
     ("outputs", "message"),
     [([ONES], "there are 1 outputs, but the model has 2"), (ONES, "outputs are of type ndarray; return a dictionary")],
 )
-def test_outputs_that_have_no_names(outputs, message):
+def test_outputs_without_names(outputs, message):
     with pytest.raises(PyTritonValidationError, match=message):
         convert_output(outputs, model_config=SPEC)
 
@@ -60,7 +60,7 @@ def test_rows_of_a_request():
     assert get_inference_request_batch_size({"x": ONES}) == 2
 
 
-def test_models_by_names_and_callables():
+def test_models_are_found_by_name_or_callable():
     configs = ModelConfigDict({"Model": SPEC})
     assert configs["Model"] is SPEC
     for key in ("Other", print):

@@ -30,7 +30,7 @@ def test_group_by_keys_makes_a_call_for_each_set_of_inputs_and_keeps_the_order()
     assert [each["y"][0, 0] for each in responses] == [1, 3, 3, 5]
 
 
-def test_group_by_keys_passes_requests_with_the_same_inputs_on_as_they_are():
+def test_group_by_keys_passes_on_requests_with_the_same_inputs():
     seen = []
 
     @group_by_keys
@@ -131,7 +131,7 @@ def test_group_by_values_groups_by_whole_rows():
     assert sizes == [2, 1]
 
 
-def test_group_by_values_leaves_what_are_no_rows_alone():
+def test_group_by_values_keeps_outputs_that_are_not_rows():
     @group_by_values("k")
     def infer(k, factor, name):
         assert name == "n"
@@ -158,7 +158,7 @@ def test_pad_fn_gives_the_outputs_of_groups_one_shape():
     assert infer(n=column(2, 1, 2))["y"].tolist() == [[1, 1], [1, -1], [1, 1]]
 
 
-def test_pad_fn_may_be_a_function_of_the_users_own():
+def test_pad_fn_may_be_a_custom_function():
     def cut(groups):
         return tuple({"y": group["y"][:, :1]} for group in groups)
 
@@ -183,7 +183,7 @@ BAD_GROUPS = {
 
 
 @pytest.mark.parametrize("case", BAD_GROUPS)
-def test_groups_that_cannot_be_joined_are_told(case):
+def test_groups_that_cannot_be_joined_are_reported(case):
     infer, message = BAD_GROUPS[case]
     with pytest.raises(PyTritonValidationError, match=message):
         group_by_values("k")(infer)(k=column(1, 2, 2))
@@ -208,7 +208,7 @@ KINDS = {"f4": (-7, -7), "i8": (-7, -7), "U3": ("--", "--"), "S3": (b"--", b"--"
 
 
 @given(SHAPES, st.sampled_from(sorted(KINDS)))
-def test_the_padder_makes_one_shape_and_keeps_what_was_there(shapes, kind):
+def test_the_padder_makes_one_shape_and_keeps_the_values(shapes, kind):
     value, expected = KINDS[kind]
     content = b"c" if kind == "O" else 1
     arrays = [np.full(shape, content, kind) for shape in shapes]
@@ -234,7 +234,7 @@ def test_the_padder_pads_each_output_by_its_own_shapes():
 
 
 @pytest.mark.parametrize(("kind", "expected"), [("S1", b""), ("U1", ""), ("O", b"")])
-def test_a_number_pads_text_with_nothing(kind, expected):
+def test_with_a_number_text_is_padded_with_empty_strings(kind, expected):
     assert (
         ConstantPadder(0)([{"y": np.full((1, 1), b"a", kind)}, {"y": np.full((1, 2), b"a", kind)}])[0]["y"][0, 1]
         == expected

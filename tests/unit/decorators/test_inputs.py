@@ -37,7 +37,7 @@ def test_a_default_is_repeated_for_each_row_of_a_request_that_lacks_the_input():
     assert other["scale"].tolist() == [[7]]
 
 
-def test_a_default_of_text_arrives_as_text_of_clients_does():
+def test_a_default_of_text_arrives_like_text_of_clients():
     defaults = {"a": ["tschüss", b"b\0"], "b": np.array(["u"]), "c": np.array([b"s"]), "d": "scalar"}
 
     (request,) = filled([{"x": np.ones((2, 2))}], **defaults)
@@ -98,7 +98,7 @@ BAD_DEFAULTS = {
 
 
 @pytest.mark.parametrize("case", BAD_DEFAULTS)
-def test_a_default_that_does_not_fit_the_model_is_refused(model, case):
+def test_a_default_that_does_not_match_the_model_is_refused(model, case):
     model(SCALED)
     defaults, message = BAD_DEFAULTS[case]
     with pytest.raises(PyTritonBadParameterError, match=message):
@@ -106,7 +106,7 @@ def test_a_default_that_does_not_fit_the_model_is_refused(model, case):
 
 
 @pytest.mark.parametrize(("value", "shown"), [(None, "holds None"), ([1, [2, 3]], "NumPy cannot convert to an array")])
-def test_a_default_that_is_no_array_is_refused_at_once(value, shown):
+def test_a_default_that_is_not_an_array_is_refused_at_once(value, shown):
     with pytest.raises(PyTritonBadParameterError, match=f"the default of 'scale' .*{shown}"):
         fill_optionals(scale=value)
 
@@ -125,7 +125,7 @@ def first(array, **options):
     return first_value("k", **options)(lambda k: k)(k=array)
 
 
-def test_first_value_is_a_scalar_where_a_row_has_one_element():
+def test_first_value_is_a_scalar_if_a_row_has_one_element():
     value = first(column(2, 2, dtype=np.float32))
 
     assert value == 2
@@ -133,17 +133,17 @@ def test_first_value_is_a_scalar_where_a_row_has_one_element():
     assert first(column(b"a", b"a", dtype=object)) == b"a"
 
 
-def test_first_value_is_an_array_where_a_row_has_several_or_where_that_is_wanted():
+def test_first_value_is_an_array_for_several_elements_or_on_request():
     assert first(np.array([[1, 2], [1, 2]])).tolist() == [1, 2]
     assert first(column(2, 2), squeeze_single_values=False).tolist() == [2]
 
 
-def test_first_value_takes_a_scalar_of_a_model_without_batching():
+def test_first_value_accepts_scalars_of_a_model_without_batching():
     assert first(np.float32(3)) == 3
     assert first(np.array(3)) == 3
 
 
-def test_rows_that_differ_are_refused_unless_that_is_not_strict():
+def test_first_value_refuses_rows_that_differ_if_strict():
     with pytest.raises(
         PyTritonRuntimeError, match=r"first_value\('k'\): the rows of this input differ; put @group_by_v"
     ):
@@ -173,11 +173,11 @@ def test_an_input_without_rows_has_no_first_value():
         first(np.empty((0, 1)))
 
 
-def test_first_value_passes_over_inputs_that_a_call_lacks():
+def test_first_value_ignores_missing_inputs():
     assert first_value("k", "absent")(lambda k: k)(k=column(1)) == 1
 
 
-def test_first_value_takes_several_inputs_under_sample():
+def test_first_value_accepts_several_inputs_under_sample():
     responses = sample(first_value("a", "b")(lambda x, a, b: [x * a + b]))([{"x": ONE, "a": column(2), "b": column(3)}])
 
     assert responses[0][0].tolist() == [[5, 5]]
@@ -194,7 +194,7 @@ def test_first_value_replaces_the_inputs_of_requests_of_a_function_that_takes_th
 
 
 @pytest.mark.parametrize("key", ["", 3, None, "triton_context"])
-def test_first_value_refuses_what_is_no_input(key):
+def test_first_value_refuses_unknown_inputs(key):
     with pytest.raises(PyTritonBadParameterError, match=f"first value of {key!r}"):
         first_value(key)
 
@@ -225,7 +225,7 @@ def test_without_preferred_sizes_batches_are_padded_to_the_largest(model):
     assert len(pad_batch(lambda x: {"n": np.array([len(x)] * 4)})(x=column(b"a", dtype=object))["n"]) == 1
 
 
-def test_pad_batch_leaves_outputs_alone_that_do_not_have_the_padded_rows(model):
+def test_pad_batch_keeps_outputs_without_the_padded_rows(model):
     model(max_batch_size=4)
 
     with pytest.raises(PyTritonValidationError, match="'y' has 3 rows, but the batch has 2"):

@@ -72,20 +72,20 @@ NO_FUNCTION = {
 
 
 @pytest.mark.parametrize("mistake", NO_FUNCTION)
-def test_a_mistake_is_told_where_the_decorator_is_written(mistake):
+def test_a_mistake_is_reported_where_the_decorator_is_written(mistake):
     write, message = NO_FUNCTION[mistake]
     with pytest.raises(PyTritonBadParameterError, match=re.escape(message)):
         write()
 
 
 @pytest.mark.parametrize(("above", "below"), [(batch, batch), (batch, sample), (sample, batch)])
-def test_of_two_decorators_that_make_arrays_one_is_to_be_kept(above, below):
+def test_two_decorators_that_make_arrays_are_refused(above, below):
     with pytest.raises(PyTritonValidationError, match="both turn a list of requests into arrays; keep one of them"):
         above(below(infer))
 
 
 @pytest.mark.parametrize("function", [infer, group_by_values("k")(infer)], ids=["directly", "above another one"])
-def test_a_key_of_group_by_values_that_is_no_input_is_refused_at_bind(model, function):
+def test_an_unknown_key_of_group_by_values_is_refused_at_bind(model, function):
     grouped = batch(group_by_values("x", "X")(function))
     with pytest.raises(
         PyTritonBadParameterError,
@@ -94,7 +94,7 @@ def test_a_key_of_group_by_values_that_is_no_input_is_refused_at_bind(model, fun
         check_infer_func(grouped, model(inputs=(X,)))
 
 
-def test_a_key_of_first_value_that_is_no_input_is_warned_of_at_bind(model, caplog):
+def test_an_unknown_key_of_first_value_is_warned_about_at_bind(model, caplog):
     check_infer_func(batch(first_value("x", "scale")(infer)), model(inputs=(X,)))
     assert "Model 'M': @first_value has 'scale', and the inputs are 'x'; use names of inputs" in caplog.text
     caplog.clear()
@@ -111,11 +111,11 @@ def test_a_key_of_first_value_that_is_no_input_is_warned_of_at_bind(model, caplo
     ],
     ids=["below a decorator", "between two", "in a partial"],
 )
-def test_inputs_that_a_users_own_code_may_add_are_not_missed(model, function):
+def test_keys_that_custom_code_may_add_are_accepted(model, function):
     check_infer_func(function, model(inputs=(X,)))
 
 
-def test_a_default_of_an_input_that_is_not_optional_is_warned_of_at_bind(model, caplog):
+def test_a_default_of_a_required_input_is_warned_about_at_bind(model, caplog):
     check_infer_func(fill_optionals(x=HALF)(batch(infer)), model(inputs=(X,)))
     assert "fill_optionals has a default for 'x', which is not optional, so that Triton refuses requests" in caplog.text
     caplog.clear()
@@ -123,12 +123,12 @@ def test_a_default_of_an_input_that_is_not_optional_is_warned_of_at_bind(model, 
     assert not caplog.text
 
 
-def test_a_missing_input_of_group_by_values_is_told_what_fills_it():
+def test_the_error_for_a_missing_input_suggests_fill_optionals():
     with pytest.raises(PyTritonValidationError, match=r"put @fill_optionals\(scale=\.\.\.\) above @batch$"):
         group_by_values("scale")(infer)(x=np.ones((1, 1)))
 
 
-def test_optional_inputs_by_which_requests_of_a_batch_may_differ_are_warned_of_at_bind(model, caplog):
+def test_optional_inputs_that_may_split_batches_are_warned_about_at_bind(model, caplog):
     check_infer_func(batch(infer), model(inputs=(X, OPTIONAL)))
     assert (
         "Model 'M': requests with and without the optional input 'scale' fail if they are in one batch" in caplog.text
@@ -146,7 +146,7 @@ def test_optional_inputs_by_which_requests_of_a_batch_may_differ_are_warned_of_a
     ],
     ids=["groups", "defaults", "samples", "a user's own decorator", "requests"],
 )
-def test_optional_inputs_that_do_no_harm_are_not_warned_of(model, caplog, function):
+def test_harmless_optional_inputs_are_not_warned_about(model, caplog, function):
     check_infer_func(function, model(inputs=(X, OPTIONAL)))
     check_infer_func(batch(infer), model(inputs=(X, OPTIONAL), max_batch_size=1))
     check_infer_func(batch(infer), model(inputs=(X, OPTIONAL), batching=False))

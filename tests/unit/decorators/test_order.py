@@ -64,7 +64,7 @@ RIGHT = [
 
 
 @pytest.mark.parametrize("names", RIGHT, ids="-".join)
-def test_every_right_order_computes_the_same(model, names):
+def test_every_valid_order_computes_the_same(model, names):
     model(INPUTS)
     requests = [{"x": ONE * 2, "k": ONE}, {"x": ONE * 3, "k": ONE}, {"k": TWO, "x": TWO * 5}]
 
@@ -74,7 +74,7 @@ def test_every_right_order_computes_the_same(model, names):
 
 
 @pytest.mark.parametrize("position", range(7))
-def test_the_context_stands_anywhere(model, position):
+def test_triton_context_may_stand_anywhere(model, position):
     model(INPUTS)
     names = ["fill_optionals", "group_by_keys", "batch", "group_by_values", "pad_batch", "first_value"]
     names.insert(position, "triton_context")
@@ -137,19 +137,19 @@ CALLABLES = {
 
 
 @pytest.mark.parametrize("kind", CALLABLES)
-def test_a_wrong_order_is_seen_on_whatever_can_be_called(kind):
+def test_a_wrong_order_is_detected_on_any_callable(kind):
     with pytest.raises(PyTritonValidationError, match="@group_by_keys stands directly above @pad_batch"):
         group_by_keys(CALLABLES[kind])
 
 
 @pytest.mark.parametrize("kind", CALLABLES)
-def test_a_missing_batch_is_seen_when_the_callable_is_bound(model, kind):
+def test_a_missing_batch_is_detected_at_bind(model, kind):
     with pytest.raises(PyTritonValidationError, match=r"Model 'M': .* starts with @pad_batch, .* put @batch above it"):
         check_infer_func(CALLABLES[kind], model())
 
 
 @pytest.mark.parametrize("names", [names for names in RIGHT if len(names) < 4], ids="-".join)
-def test_right_orders_may_be_bound(model, names):
+def test_valid_orders_may_be_bound(model, names):
     check_infer_func(stacked(names, infer), model(INPUTS))
 
 
@@ -158,7 +158,7 @@ def test_callables_without_decorators_may_be_bound(model, infer_func):
     check_infer_func(infer_func, model())
 
 
-def test_defaults_that_do_not_fit_are_seen_when_the_callable_is_bound(model):
+def test_invalid_defaults_are_detected_at_bind(model):
     @functools.wraps(infer)
     def own(requests):
         return decorated(requests)
@@ -170,7 +170,7 @@ def test_defaults_that_do_not_fit_are_seen_when_the_callable_is_bound(model):
 
 @pytest.mark.parametrize("name", [*OF_REQUESTS, *UNPACKING])
 @pytest.mark.parametrize("arguments", [(), (ONE,), ("requests",), ([ONE],)])
-def test_decorators_of_requests_say_so_when_they_get_something_else(name, arguments):
+def test_decorators_of_requests_refuse_other_arguments(name, arguments):
     with pytest.raises(PyTritonValidationError, match=f"@{name} takes a list of requests, but was given .*{ORDER}"):
         ALL[name](infer)(*arguments)
 
@@ -182,7 +182,7 @@ def test_an_empty_list_of_requests_is_refused(name):
 
 
 @pytest.mark.parametrize("name", OF_ARRAYS)
-def test_decorators_of_arrays_say_so_when_they_get_requests(name):
+def test_decorators_of_arrays_refuse_requests(name):
     with pytest.raises(PyTritonValidationError, match=f"@{name} takes arrays, but was given a list of 1: .*{ORDER}"):
         ALL[name](infer)([{"x": ONE}])
 
@@ -202,7 +202,7 @@ def own_wraps(function):
 
 @pytest.mark.parametrize("own", [own_wrapt, own_wraps])
 @pytest.mark.parametrize("position", range(5))
-def test_decorators_of_the_users_own_stand_anywhere(model, own, position):
+def test_custom_decorators_may_stand_anywhere(model, own, position):
     model(INPUTS)
     names = ["fill_optionals", "batch", "pad_batch", "triton_context"]
     function = stacked(names[:position], own(stacked(names[position:], infer)))
@@ -211,7 +211,7 @@ def test_decorators_of_the_users_own_stand_anywhere(model, own, position):
     assert function([{"x": ONE * 3}, {"x": ONE * 4, "k": ONE * 2}])[1]["y"].tolist() == [[8]]
 
 
-def test_a_decorator_of_the_users_own_may_make_requests_of_arrays():
+def test_a_custom_decorator_may_make_requests_of_arrays():
     @batch
     @own_wraps
     def infer(x):
@@ -251,7 +251,7 @@ def test_inputs_may_have_any_name():
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_decorated_functions_keep_name_text_and_signature(name):
+def test_decorated_functions_keep_name_docstring_and_signature(name):
     def infer(x, k=1):
         """What it does."""
 

@@ -141,11 +141,11 @@ FITTING = {
 
 
 @pytest.mark.parametrize("kind", FITTING)
-def test_what_fits(kind):
+def test_matching_parameters(kind):
     check_parameters(FITTING[kind], AB)
 
 
-def test_responses_that_are_deferred():
+def test_deferred_responses():
     def infer(requests, respond): ...
 
     infer._pytriton_deferred = True
@@ -224,18 +224,18 @@ WRONG = {
 
 
 @pytest.mark.parametrize("kind", WRONG)
-def test_what_does_not_fit(kind):
+def test_mismatched_parameters(kind):
     infer_func, message = WRONG[kind]
     with pytest.raises(PyTritonBadParameterError, match=rf"^Model 'Model': .*{re.escape(message)}"):
         check_parameters(infer_func, AB)
 
 
-def test_an_optional_input_that_nobody_takes_is_warned_of(caplog):
+def test_an_unused_optional_input_is_warned_about(caplog):
     check_parameters(group_by_keys(batch(lambda a: None)), WITH_OPTIONAL)
     assert "below @batch has no parameter for the optional input 'b'" in caplog.text
 
 
-def test_an_input_may_be_called_as_a_list_of_requests_is():
+def test_an_input_may_have_the_usual_name_of_a_list_of_requests():
     check_parameters(lambda inputs: None, model("inputs"))
 
 

@@ -56,7 +56,7 @@ def first_of(outputs):
 
 @both_kinds
 @pytest.mark.parametrize("name", DECORATORS)
-def test_generator_functions_and_methods_stay_what_they_are(name, kind):
+def test_decorated_generator_functions_stay_generator_functions(name, kind):
     def generate(*args):
         yield args
 
@@ -218,7 +218,7 @@ def own_iterator(function):
     ],
 )
 @pytest.mark.parametrize("unpack", [batch, sample], ids=["batch", "sample"])
-def test_decorators_of_the_users_own_stand_between(model, kind, own, unpack):
+def test_custom_decorators_may_stand_between(model, kind, own, unpack):
     model(INPUTS)
 
     @own
@@ -237,7 +237,7 @@ def test_decorators_of_the_users_own_stand_between(model, kind, own, unpack):
 
 @both_kinds
 @pytest.mark.parametrize("unpack", [batch, sample], ids=["batch", "sample"])
-def test_every_step_finds_its_own_requests(model, kind, unpack):
+def test_every_step_has_its_own_requests(model, kind, unpack):
     model(INPUTS)
     inner = triton_context(lambda triton_context: [each["number"] for each in triton_context.parameters])
     seen = []
@@ -291,7 +291,7 @@ def test_a_stream_may_be_advanced_and_closed_in_any_context(model, kind, unpack)
     run(main())
 
 
-def test_a_step_that_is_thrown_away_in_its_middle_may_end_in_another_context(monkeypatch):
+def test_an_abandoned_step_may_be_closed_in_another_context(monkeypatch):
     complaints = []
     monkeypatch.setattr("sys.unraisablehook", complaints.append)
 
@@ -316,7 +316,7 @@ def test_a_step_that_is_thrown_away_in_its_middle_may_end_in_another_context(mon
 
 
 def drive(coroutine):
-    """Has a coroutine go on until it waits, without an event loop of its own."""
+    """Runs a coroutine until it waits, without an event loop."""
     loop = asyncio.new_event_loop()
     try:
         asyncio._set_running_loop(loop)
@@ -326,7 +326,7 @@ def drive(coroutine):
         loop.close()
 
 
-def test_requests_that_come_from_nowhere_are_not_cancelled():
+def test_requests_without_a_server_are_not_cancelled():
     called = []
     plain_request = Request({"x": column(1)})
 
@@ -337,7 +337,7 @@ def test_requests_that_come_from_nowhere_are_not_cancelled():
     assert called == []
 
 
-def test_a_response_says_that_it_is_the_last():
+def test_a_response_may_be_marked_as_final():
     assert Response({}).final is False
     assert Response({}, final=True).final is True
     assert repr(Response({"y": 1}, final=True)) == "Response({'y': 1}, final=True)"

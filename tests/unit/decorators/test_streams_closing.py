@@ -83,7 +83,7 @@ def test_closing_runs_every_finally(model, kind, name):
 
 
 @pytest.mark.parametrize("when", ["while waiting", "between steps"])
-def test_cancelling_whoever_asks_ends_every_generator(when):
+def test_cancelling_the_consumer_closes_every_generator(when):
     closed = []
 
     async def main():
@@ -130,7 +130,7 @@ def test_a_second_cancellation_ends_a_cleanup_that_hangs():
     assert closed == []
 
 
-def test_a_stream_that_is_dropped_is_closed_by_the_event_loop():
+def test_a_dropped_stream_is_closed_by_the_event_loop():
     closed = []
 
     async def main():
@@ -167,7 +167,7 @@ def test_streams_that_are_open_when_the_event_loop_ends_are_closed():
 
 
 @both_kinds
-def test_a_failure_in_closing_is_logged_and_the_others_are_closed_all_the_same(kind, caplog):
+def test_a_failure_in_closing_is_logged_and_the_others_are_still_closed(kind, caplog):
     closed = []
 
     @sample
@@ -191,7 +191,7 @@ def test_a_failure_in_closing_is_logged_and_the_others_are_closed_all_the_same(k
     assert caplog.text.count("ZeroDivisionError: while cleaning up") == 2
 
 
-def test_a_plain_generator_of_a_cancelled_request_is_closed_at_its_next_turn():
+def test_a_plain_generator_of_a_cancelled_request_is_closed_at_its_next_step():
     closed = []
 
     @sample
@@ -275,7 +275,7 @@ def test_a_request_may_be_cancelled_in_another_thread():
     run(main())
 
 
-def test_a_generator_that_cleans_up_is_not_cancelled_once_more():
+def test_a_generator_that_cleans_up_is_not_cancelled_again():
     finished = []
 
     @sample
@@ -299,7 +299,7 @@ def test_a_generator_that_cleans_up_is_not_cancelled_once_more():
     assert finished == [0]
 
 
-def test_closing_does_not_disturb_one_that_cleans_up():
+def test_closing_does_not_interrupt_a_cleanup():
     finished = []
 
     @sample
@@ -338,7 +338,7 @@ def test_a_failure_after_the_cancellation_is_logged(caplog):
     assert caplog.text.count("ZeroDivisionError: while cleaning up") == 1
 
 
-def test_a_generator_that_goes_on_in_spite_of_its_cancellation_is_closed():
+def test_a_generator_that_ignores_its_cancellation_is_closed():
     closed = []
 
     @sample

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings("error", "ignore:unclosed <socket:Resour
 
 
 @both_kinds
-def test_groups_of_keys_go_side_by_side_and_fail_alone(kind):
+def test_groups_of_keys_run_side_by_side_and_fail_alone(kind):
     @group_by_keys
     @batch
     @kind
@@ -60,14 +60,14 @@ def test_a_step_of_a_group_of_keys_has_an_item_for_each_of_its_requests(kind):
 
 
 @both_kinds
-def test_requests_with_the_same_inputs_pass_group_by_keys_straight(kind):
+def test_requests_with_the_same_inputs_pass_group_by_keys_unchanged(kind):
     infer = group_by_keys(batch(kind(lambda x: (yield [x]))))
 
     assert type(steps_of(infer([Requested(0), Requested(1)]))[0]) is StackedOutputs
 
 
 @both_kinds
-def test_groups_of_values_go_side_by_side_for_the_requests_that_they_have(kind):
+def test_groups_of_values_run_side_by_side_for_their_requests(kind):
     @batch
     @group_by_values("k")
     @first_value("k")
@@ -85,7 +85,7 @@ def test_groups_of_values_go_side_by_side_for_the_requests_that_they_have(kind):
 
 
 @both_kinds
-def test_rows_of_one_group_of_values_pass_straight(kind):
+def test_rows_of_one_group_of_values_pass_unchanged(kind):
     infer = batch(group_by_values("k")(kind(lambda x, k: (yield [x]))))
 
     assert type(steps_of(infer(requests_with_k(1, 1)))[0]) is StackedOutputs
@@ -144,7 +144,7 @@ def test_nested_groups_of_values_find_their_requests(kind):
 
 @both_kinds
 @pytest.mark.parametrize("above", [True, False])
-def test_padding_is_cut_from_every_step(model, kind, above):
+def test_padding_is_removed_from_every_step(model, kind, above):
     model(INPUTS, preferred=[4, 8], max_batch_size=8)
     sizes = []
 
@@ -163,7 +163,7 @@ def test_padding_is_cut_from_every_step(model, kind, above):
 
 
 @both_kinds
-def test_padding_is_cut_from_a_final_response(model, kind):
+def test_padding_is_removed_from_a_final_response(model, kind):
     model(INPUTS, preferred=[4], max_batch_size=8)
     infer = batch(pad_batch(kind(lambda x: (yield Response({"y": x}, final=True)))))
 
@@ -195,7 +195,7 @@ def test_groups_of_values_need_to_know_their_requests(kind):
         grouped(x=column(1, 2), k=column(1, 2))
 
 
-def test_a_decorator_between_batch_and_groups_of_values_is_told_where_it_goes():
+def test_a_decorator_between_batch_and_group_by_values_is_refused():
     def doubled(function):
         def wrapper(**inputs):
             for outputs in function(**inputs):

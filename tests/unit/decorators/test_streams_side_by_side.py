@@ -28,7 +28,7 @@ pytestmark = pytest.mark.filterwarnings("error", "ignore:unclosed <socket:Resour
 
 
 @both_kinds
-def test_a_step_of_sample_has_an_item_per_request_and_says_who_has_ended(kind):
+def test_a_step_of_sample_has_an_item_per_request_and_marks_ended_ones(kind):
     @sample
     @kind
     def infer(x):
@@ -128,7 +128,7 @@ def test_side_by_side_each_stream_keeps_its_order_and_loses_nothing(kind, level,
     assert sorted(closed) == list(range(count))
 
 
-def test_a_slow_stream_does_not_hold_the_others_up():
+def test_a_slow_stream_does_not_delay_the_others():
     async def main():
         held = asyncio.Event()
 
@@ -154,7 +154,7 @@ def test_a_slow_stream_does_not_hold_the_others_up():
     assert [step[0][0].item() for step in rest] == [0, 10]
 
 
-def test_a_step_gathers_what_is_there_and_none_starves():
+def test_a_step_collects_all_available_items_and_no_stream_starves():
     @sample
     async def infer(x):
         for number in range(100 if x.item() else 3):
@@ -170,7 +170,7 @@ def test_a_step_gathers_what_is_there_and_none_starves():
     assert sum(step[0] is not None and not isinstance(step[0], Response) for step in steps) == 100
 
 
-def test_a_stream_that_gives_nothing_leaves_room_for_the_others():
+def test_an_idle_stream_does_not_block_the_others():
     async def main():
         rounds = 0
 
@@ -233,7 +233,7 @@ def test_an_asynchronous_generator_runs_in_one_task_from_start_to_end():
 
 
 @both_kinds
-def test_the_error_of_one_request_is_its_item_and_the_others_go_on(kind):
+def test_the_error_of_one_request_is_its_item_and_the_others_continue(kind):
     error = ZeroDivisionError("no")
 
     @sample
@@ -252,7 +252,7 @@ def test_the_error_of_one_request_is_its_item_and_the_others_go_on(kind):
 
 @both_kinds
 @pytest.mark.parametrize("level", [sample, group_by_keys], ids=["sample", "group_by_keys"])
-def test_a_call_that_cannot_be_made_fails_its_own_request(kind, level):
+def test_an_invalid_call_fails_its_own_request(kind, level):
     class Model:
         @(lambda function: group_by_keys(batch(function)) if level is group_by_keys else sample(function))
         @kind
@@ -267,7 +267,7 @@ def test_a_call_that_cannot_be_made_fails_its_own_request(kind, level):
     assert responses(sample(Hidden())(requests), 3) == [[0], [TypeError], [2]]
 
 
-def test_functions_still_fail_together():
+def test_functions_fail_together():
     calls = []
 
     @sample
@@ -291,7 +291,7 @@ def test_a_task_that_was_cancelled_elsewhere_is_an_error_of_its_request():
 
 
 @both_kinds
-def test_what_ends_the_model_is_told_though_the_others_end_at_the_same_time(kind):
+def test_an_unrecoverable_error_is_raised_even_if_others_end_simultaneously(kind):
     @sample
     @kind
     def infer(x):
@@ -305,7 +305,7 @@ def test_what_ends_the_model_is_told_though_the_others_end_at_the_same_time(kind
 
 @both_kinds
 @pytest.mark.parametrize("error", [PyTritonUnrecoverableError("broken"), SystemExit(3)], ids=["unrecoverable", "exit"])
-def test_what_ends_the_model_ends_everyone(kind, error):
+def test_an_unrecoverable_error_ends_all_streams(kind, error):
     closed = []
 
     @sample
@@ -332,7 +332,7 @@ def test_what_ends_the_model_ends_everyone(kind, error):
 
 
 @both_kinds
-def test_generators_and_other_results_do_not_mix(kind):
+def test_mixing_generators_and_other_results_is_refused(kind):
     @sample
     def infer(x):
         return kind(lambda: (yield [x]))() if x.item() else [x]

@@ -1,4 +1,4 @@
-"""Errors as clients of the gateway see them."""
+"""The errors that clients see."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ URL = "grpc://internal-7.example:8001"
         (failures.malformed(URL, "<html>"), "The server does not respond like Triton."),
     ],
 )
-def test_the_addresses_of_servers_stay_inside(error, shown):
+def test_addresses_of_servers_are_hidden_from_clients(error, shown):
     assert translated(error).message == shown
 
 

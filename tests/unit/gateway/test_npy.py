@@ -44,7 +44,7 @@ def test_numpy_reads_what_was_written(array: Any, order: Any) -> None:
 
 
 @given(arrays, st.data())
-def test_bytes_that_are_no_array_are_refused(array: Any, data: st.DataObject) -> None:
+def test_bytes_that_are_not_an_array_are_refused(array: Any, data: st.DataObject) -> None:
     body = bytearray(file_of(array))
     for _ in range(data.draw(st.integers(1, 3))):
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))

@@ -42,7 +42,7 @@ def connection() -> Any:
 
 
 @pytest.mark.parametrize("body", [b"{}", b"HTTP/1.1 \r\n\r\n"])
-def test_the_head_of_a_response_is_sent_with_its_body(connection: Any, body: bytes) -> None:
+def test_the_headers_of_a_response_are_sent_with_its_body(connection: Any, body: bytes) -> None:
     transport = ResponseTransport(connection, connection.close)
     transport.write(HEAD)
     transport.write(body)
@@ -50,7 +50,7 @@ def test_the_head_of_a_response_is_sent_with_its_body(connection: Any, body: byt
     assert connection.sent == [HEAD + body, b"more"]
 
 
-def test_nothing_is_sent_to_a_client_that_has_just_gone(connection: Any) -> None:
+def test_nothing_is_sent_to_a_disconnected_client(connection: Any) -> None:
     transport = ResponseTransport(connection, connection.close)
     transport.write(HEAD)
     connection.closed = True
@@ -59,7 +59,7 @@ def test_nothing_is_sent_to_a_client_that_has_just_gone(connection: Any) -> None
     assert connection.sent == []
 
 
-def test_a_head_without_a_body_is_sent(connection: Any) -> None:
+def test_headers_without_a_body_are_sent(connection: Any) -> None:
     transport = ResponseTransport(connection, connection.close)
     transport.write(HEAD)
     transport.flush()
@@ -68,19 +68,19 @@ def test_a_head_without_a_body_is_sent(connection: Any) -> None:
     assert connection.sent == [HEAD, b"next"]
 
 
-def test_a_client_need_not_wait_for_a_body_to_be_told_to_go_on(connection: Any) -> None:
+def test_an_interim_response_is_sent_at_once(connection: Any) -> None:
     ResponseTransport(connection, connection.close).write(b"HTTP/1.1 100 Continue\r\n\r\n")
     assert connection.sent == [b"HTTP/1.1 100 Continue\r\n\r\n"]
 
 
-def test_a_head_is_sent_before_the_connection_is_closed(connection: Any) -> None:
+def test_headers_are_sent_before_the_connection_is_closed(connection: Any) -> None:
     transport = ResponseTransport(connection, connection.close)
     transport.write(HEAD)
     transport.close()
     assert (connection.sent, connection.closed, transport.is_closing()) == ([HEAD], True, True)
 
 
-def test_all_else_is_the_connection_s_own(connection: Any) -> None:
+def test_other_attributes_are_those_of_the_connection(connection: Any) -> None:
     assert ResponseTransport(connection, connection.close).get_extra_info("peername") == "peername"
 
 
@@ -128,12 +128,12 @@ def test_a_body_that_comes_in_parts_reaches_the_application_as_a_whole() -> None
     assert asyncio.run(exchanged(request[:30], request[30:-6], request[-6:-2], request[-2:])) == [b"0123456789"]
 
 
-def test_requests_that_come_together_are_answered_in_order() -> None:
+def test_pipelined_requests_are_served_in_order() -> None:
     requests = b"".join(post("/echo", str(number).encode()) for number in range(5))
     assert asyncio.run(exchanged(requests)) == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_body_that_is_too_large_is_not_kept() -> None:
+def test_a_too_large_body_is_not_kept() -> None:
     head = b"POST /echo HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
     chunk = b"64\r\n" + b"x" * 100 + b"\r\n"
     [body] = asyncio.run(exchanged(head, chunk, chunk, chunk, chunk, b"0\r\n\r\n", max_body_size=250))
@@ -146,11 +146,11 @@ def test_a_connection_without_requests_is_closed(path: str) -> None:
     assert len(asyncio.run(exchanged(request[:-20], request[-20:], keep_alive_s=1))) == 1
 
 
-def test_a_body_that_the_application_does_not_ask_for_is_not_kept() -> None:
-    asked, connections = asyncio.Event(), []
+def test_a_body_that_the_application_does_not_read_is_not_kept() -> None:
+    requested, connections = asyncio.Event(), []
 
     async def respond_with_size(scope: Any, receive: Any, send: Any) -> None:
-        await asked.wait()
+        await requested.wait()
         size, more = 0, True
         while more:
             message = await receive()
@@ -173,7 +173,7 @@ def test_a_body_that_the_application_does_not_ask_for_is_not_kept() -> None:
             while not (connections and connections[0].flow.read_paused):
                 await asyncio.sleep(0)
             assert len(connections[0].cycle.body) < 1 << 20
-            asked.set()
+            requested.set()
             assert (await reader.readuntil(b"10000000")).startswith(b"HTTP/1.1 200")
             writer.close()
 

@@ -1,4 +1,4 @@
-"""Readiness, which anybody may ask for."""
+"""Readiness, which needs no key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytriton.gateway import Gateway
 from pytriton.gateway.local import LocalUpstream
 
 
-async def asked(gateway: Gateway) -> int:
+async def checked(gateway: Gateway) -> int:
     status = 0
 
     async def send(message: Any) -> None:
@@ -24,7 +24,7 @@ async def asked(gateway: Gateway) -> int:
     return status
 
 
-def test_the_server_is_asked_once_for_all_who_ask_at_the_same_time(monkeypatch: Any) -> None:
+def test_concurrent_checks_share_one_request_to_the_server(monkeypatch: Any) -> None:
     gateway = Gateway("localhost:1")
     questions = []
 
@@ -36,15 +36,15 @@ def test_the_server_is_asked_once_for_all_who_ask_at_the_same_time(monkeypatch: 
     monkeypatch.setattr(gateway._models.upstream, "is_ready", is_ready)
 
     async def main() -> None:
-        assert await asyncio.gather(*(asked(gateway) for _ in range(100))) == [200] * 100
+        assert await asyncio.gather(*(checked(gateway) for _ in range(100))) == [200] * 100
         assert len(questions) == 1
-        assert await asked(gateway) == 200
+        assert await checked(gateway) == 200
         assert len(questions) == 2
 
     asyncio.run(main())
 
 
-def test_a_server_is_asked_also_while_all_other_threads_are_busy() -> None:
+def test_a_server_is_checked_even_while_all_other_threads_are_busy() -> None:
     released = threading.Event()
     triton: Any = SimpleNamespace(report=None, is_ready=lambda: True)
 

@@ -1,4 +1,4 @@
-"""The short way for samples gives what the long way does."""
+"""The fast path for samples gives the same results as the general one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ values = st.recursive(leaves, lambda inner: st.lists(inner, max_size=3), max_lea
 
 
 @given(config=configs, body=st.dictionaries(st.sampled_from(["x", "a-b", "z"]), values, max_size=3))
-def test_what_it_takes_is_what_the_long_way_makes_of_it(config, body):
+def test_the_fast_path_decodes_like_the_general_one(config, body):
     written = json.dumps(body).encode()
     arrays = SampleCodec(config).decode(written)
     if arrays is None:
@@ -67,7 +67,7 @@ def test_what_it_takes_is_what_the_long_way_makes_of_it(config, body):
     ("datatype", "dims", "value"),
     [("FP32", [2], [1, 2.5]), ("INT8", [1], -128), ("BOOL", [-1], [True]), ("STRING", [1], "Zoë"), ("FP32", [1, 1], 3)],
 )
-def test_it_takes_what_most_requests_have(datatype, dims, value):
+def test_the_fast_path_covers_usual_requests(datatype, dims, value):
     arrays = SampleCodec(config_of(datatype, dims, 8)).decode(json.dumps({"x": value}).encode())
     assert arrays is not None
     assert arrays["x"].shape == (1, *(len(value) if dim < 0 else dim for dim in dims))
@@ -76,7 +76,7 @@ def test_it_takes_what_most_requests_have(datatype, dims, value):
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b"null", b'{"x": [1, 2]', b'{"x": 1e39}', b'{"x": [[1, 2]]}', b'{"y": 1}', b'{"x": "a"}']
 )
-def test_mistakes_are_left_to_the_long_way(body):
+def test_mistakes_are_left_to_the_general_path(body):
     config = config_of("FP32", [2], 8)
     assert SampleCodec(config).decode(body) is None
     if body not in (b"[]", b'{"x": [[1, 2]]}'):
@@ -88,7 +88,7 @@ numbers = st.lists(st.floats(width=32), min_size=1, max_size=3)
 
 
 @given(config=configs, rows=st.lists(numbers, min_size=1, max_size=2), scalar=st.booleans())
-def test_outputs_are_written_as_the_long_way_writes_them(config, rows, scalar):
+def test_the_fast_path_encodes_like_the_general_one(config, rows, scalar):
     array = np.array([row[:1] for row in rows], np.float32)
     outputs = {"y": array[:1] if scalar else array}
     sample = SampleCodec(config).sample_of(outputs)
@@ -96,11 +96,11 @@ def test_outputs_are_written_as_the_long_way_writes_them(config, rows, scalar):
 
 
 @pytest.mark.parametrize(("datatype", "element", "shown"), [("STRING", b"a", "a"), ("FP32", np.float32(2), 2.0)])
-def test_a_vector_where_a_column_was_declared_is_one_value_per_sample(datatype, element, shown):
+def test_a_vector_for_a_declared_column_is_one_value_per_sample(datatype, element, shown):
     outputs = {"y": np.array([element], object if datatype == "STRING" else None)}
     assert json_of([outputs], config_of(datatype, [1], 8), "sample") == {"y": shown}
 
 
-def test_text_is_left_to_the_long_way():
+def test_text_is_left_to_the_general_path():
     outputs = {"y": np.array([[b"a"]], object)}
     assert SampleCodec(config_of("STRING", [1], 8)).sample_of(outputs) is None

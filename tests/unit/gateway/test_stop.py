@@ -13,7 +13,7 @@ letters = st.text("ab", max_size=12)
 
 
 @given(pieces=st.lists(letters), sequences=st.lists(st.text("ab", min_size=1, max_size=3), max_size=3))
-def test_pieces_give_the_text_before_the_first_sequence(pieces, sequences):
+def test_pieces_contain_the_text_before_the_first_sequence(pieces, sequences):
     stop = StopSequences(sequences)
     shown = ""
     for piece in pieces:
@@ -32,14 +32,14 @@ def test_pieces_give_the_text_before_the_first_sequence(pieces, sequences):
         assert any(text[len(shown) :].startswith(sequence) for sequence in sequences)
 
 
-def test_nothing_is_held_back_in_vain():
+def test_nothing_is_held_back_unnecessarily():
     stop = StopSequences(["END"])
     assert stop.add("text") == "text"
     assert stop.add(" E") == " "
     assert stop.add("nd") == "End"
 
 
-def test_long_sequences_make_no_more_work_than_short_ones():
+def test_long_sequences_take_no_more_work_than_short_ones():
     assert lines_run("a" * 1000) == lines_run("ab")
 
 

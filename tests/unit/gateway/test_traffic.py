@@ -1,4 +1,4 @@
-"""What the gateway records of requests."""
+"""The gateway's records of requests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_nothing(clock):
+def test_no_requests(clock):
     report = Traffic().report("Double")
     assert (report["requests"], report["requests_per_s"], report["latency_ms"]) == (0, 0, {})
 
@@ -31,7 +31,7 @@ def test_rates_and_quantiles_are_of_the_last_minute(clock):
     assert report["latency_ms"] == {"p50": 50, "p95": 95, "p99": 99}
 
 
-def test_high_rates_are_of_what_is_kept(clock):
+def test_high_rates_are_computed_from_the_kept_requests(clock):
     traffic = Traffic()
     for _ in range(2000):
         clock[0] += 0.001

@@ -27,17 +27,17 @@ def test_every_datatype_is_one_of_tritons(datatype):
     assert model_config_pb2.DataType.Value(datatype.config_name) == datatype.code
 
 
-def test_every_datatype_of_triton_is_there():
+def test_every_datatype_of_triton_is_supported():
     assert {datatype.config_name for datatype in DATATYPES} == set(model_config_pb2.DataType.keys()) - {"TYPE_INVALID"}
 
 
 @pytest.mark.parametrize("datatype", FIXED_SIZE, ids=lambda datatype: datatype.name)
-def test_item_sizes_are_those_of_numpy(datatype):
+def test_item_sizes_equal_those_of_numpy(datatype):
     assert datatype.numpy_dtype.itemsize == datatype.itemsize
 
 
 @pytest.mark.parametrize("datatype", [each for each in FIXED_SIZE if each.name != "BF16"], ids=lambda each: each.name)
-def test_names_are_those_of_the_client(datatype):
+def test_names_equal_those_of_the_client(datatype):
     assert tritonclient.utils.np_to_triton_dtype(datatype.numpy) == datatype.name
 
 
@@ -85,12 +85,12 @@ def test_a_datatype_is_found_by_its_dtype_its_code_and_its_name(datatype):
     ],
     ids=repr,
 )
-def test_a_datatype_is_found_however_users_write_it(dtype, name):
+def test_a_datatype_is_found_in_every_usual_spelling(dtype, name):
     assert datatype_of(dtype).name == name
 
 
 @pytest.mark.parametrize("datatype", DATATYPES, ids=lambda datatype: datatype.name)
-def test_a_datatype_is_found_by_tritons_names_in_capitals_or_not(datatype):
+def test_a_datatype_is_found_by_tritons_names_in_any_case(datatype):
     for name in (datatype.name, datatype.config_name):
         assert datatype_of(name) is datatype
         assert datatype_of(name.lower()) is datatype
@@ -122,7 +122,7 @@ def test_a_datatype_is_found_by_tritons_names_in_capitals_or_not(datatype):
     ],
     ids=repr,
 )
-def test_a_dtype_that_triton_lacks_is_named_along_with_those_it_has(dtype):
+def test_an_unsupported_dtype_is_named_along_with_supported_ones(dtype):
     with pytest.raises(PyTritonBadParameterError, match=r"is not one that Triton has; use one of bool, uint8, .*bytes"):
         datatype_of(dtype)
 
@@ -137,12 +137,12 @@ def test_the_message_lists_all_names():
     ("dtype", "name"),
     [("torch.float32", "float32"), ("np.int64", "int64"), ("tf.bfloat16", "bfloat16"), ("triton.FP16", "FP16")],
 )
-def test_a_dtype_of_another_library_is_told_what_numpy_calls_it(dtype, name):
+def test_the_error_for_another_librarys_dtype_suggests_numpys_name(dtype, name):
     with pytest.raises(PyTritonBadParameterError, match=f"^dtype {dtype} is not one of NumPy's; use '{name}'.$"):
         datatype_of(dtype)
 
 
-def test_a_dtype_of_pytorch_is_told_what_numpy_calls_it():
+def test_the_error_for_a_pytorch_dtype_suggests_numpys_name():
     torch = pytest.importorskip("torch")
     with pytest.raises(
         PyTritonBadParameterError, match=r"^dtype torch\.float32 is not one of NumPy.s; use 'float32'\.$"
@@ -165,13 +165,13 @@ def test_variable_width_strings_of_numpy_2_are_bytes():
     assert CODE_BY_DTYPE[np.dtypes.StringDType()] == 13
 
 
-def test_codes_of_strings_of_any_length_are_found_and_not_kept():
+def test_codes_of_strings_of_any_length_are_found_and_not_cached():
     kept = len(CODE_BY_DTYPE)
     assert {CODE_BY_DTYPE[np.dtype(f"S{length}")] for length in range(1, 50)} == {13}
     assert len(CODE_BY_DTYPE) == kept
 
 
-def test_the_code_of_a_dtype_that_triton_lacks_is_an_error():
+def test_the_code_of_an_unsupported_dtype_is_an_error():
     with pytest.raises(PyTritonBadParameterError, match="complex64"):
         CODE_BY_DTYPE[np.dtype(np.complex64)]
 
@@ -189,7 +189,7 @@ def test_an_unknown_name_is_an_error():
         datatype_by_name("FP8")
 
 
-def test_bfloat16_without_ml_dtypes_says_what_to_install(monkeypatch):
+def test_the_error_for_bfloat16_without_ml_dtypes_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     with pytest.raises(PyTritonBadParameterError, match="pip install ml_dtypes"):
         datatype_by_name("BF16").numpy_dtype  # noqa: B018

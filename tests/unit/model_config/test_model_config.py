@@ -63,7 +63,7 @@ REQUIRED = dataclasses.MISSING
         (ModelWarmup, {"name": REQUIRED, "batch_size": REQUIRED, "inputs": REQUIRED, "count": REQUIRED}),
     ],
 )
-def test_fields_their_order_and_their_defaults_are_those_of_nvidia_pytriton(class_, fields):
+def test_fields_order_and_defaults_equal_those_of_nvidia_pytriton(class_, fields):
     # There may be more behind them.
     known = dataclasses.fields(class_)[: len(fields)]
     assert {field.name: field.default for field in known} == fields
@@ -75,7 +75,7 @@ def test_the_default_batcher_batches_without_delay():
 
 
 @pytest.mark.parametrize("size", [0, -1, 2**31, 1.5, "4", True, None])
-def test_a_max_batch_size_that_is_no_positive_integer_is_refused(size):
+def test_a_max_batch_size_other_than_a_positive_integer_is_refused(size):
     with pytest.raises(PyTritonBadParameterError, match=rf"ModelConfig.max_batch_size is {size!r}; use an integer"):
         ModelConfig(max_batch_size=size)
 
@@ -85,11 +85,11 @@ def test_a_preferred_batch_size_over_the_maximum_is_refused():
         ModelConfig(max_batch_size=4, batcher=DynamicBatcher(preferred_batch_size=[4, 8]))
 
 
-def test_without_batching_the_preferred_batch_sizes_have_no_meaning():
+def test_without_batching_preferred_batch_sizes_are_ignored():
     ModelConfig(batching=False, max_batch_size=4, batcher=DynamicBatcher(preferred_batch_size=[8]))
 
 
-def test_without_batching_the_largest_batch_may_be_written_as_triton_does():
+def test_without_batching_a_max_batch_size_of_0_is_accepted():
     assert ModelConfig(batching=False, max_batch_size=0).max_batch_size == 0
     with pytest.raises(PyTritonBadParameterError, match="max_batch_size is 0; use an integer from 1"):
         ModelConfig(max_batch_size=0)
@@ -127,7 +127,7 @@ def test_a_response_cache_for_decoupled_responses_is_refused():
         ),
     ],
 )
-def test_a_field_of_the_batcher_that_cannot_work_is_refused(arguments, message):
+def test_an_invalid_field_of_the_batcher_is_refused(arguments, message):
     with pytest.raises(PyTritonBadParameterError, match=rf"DynamicBatcher\.{message}"):
         DynamicBatcher(**arguments)
 
@@ -158,7 +158,7 @@ def test_fields_of_the_batcher_that_contradict_each_other_are_refused(arguments,
     [{"timeout_action": "REJECT"}, {"default_timeout_microseconds": -1}, {"max_queue_size": 2**32}],
     ids=repr,
 )
-def test_a_queue_policy_that_triton_would_refuse_is_refused(arguments):
+def test_a_queue_policy_that_triton_refuses_is_refused(arguments):
     with pytest.raises(PyTritonBadParameterError, match=f"QueuePolicy.{next(iter(arguments))}"):
         QueuePolicy(**arguments)
 
@@ -188,7 +188,7 @@ def test_a_warmup_input_has_a_fixed_shape(shape):
 
 
 @pytest.mark.parametrize("overrides", [{"name": ""}, {"batch_size": 0}, {"count": -1}, {"inputs": {"a": 3}}], ids=repr)
-def test_a_warmup_with_a_value_that_cannot_work_is_refused(overrides):
+def test_a_warmup_with_an_invalid_value_is_refused(overrides):
     with pytest.raises(PyTritonBadParameterError, match=f"ModelWarmup.{next(iter(overrides))}"):
         ModelWarmup(**{"name": "a", "batch_size": 1, "inputs": {}, "count": 1, **overrides})
 
@@ -210,12 +210,12 @@ def test_importing_the_package_imports_no_client_and_no_bfloat16():
 
 
 @pytest.mark.parametrize("setting", ["batching", "response_cache", "decoupled", "gpu_tensors"])
-def test_a_switch_of_text_is_refused_because_all_text_counts_as_true(setting):
+def test_text_for_a_boolean_field_is_refused(setting):
     with pytest.raises(PyTritonBadParameterError, match=rf"ModelConfig\.{setting} is 'false'; use True or False\."):
         ModelConfig(**{setting: "false"})
 
 
-def test_a_batch_size_of_0_is_told_how_to_serve_without_batches():
+def test_the_error_for_a_batch_size_of_0_suggests_batching_false():
     with pytest.raises(
         PyTritonBadParameterError, match=r"max_batch_size is 0; .*, or batching=False for a model without"
     ):
@@ -223,13 +223,13 @@ def test_a_batch_size_of_0_is_told_how_to_serve_without_batches():
 
 
 @pytest.mark.parametrize("seconds", [0, -1, "1", True, float("nan"), float("inf")])
-def test_a_watchdog_of_no_positive_time_is_refused(seconds):
+def test_a_watchdog_without_a_positive_time_is_refused(seconds):
     with pytest.raises(PyTritonBadParameterError, match=rf"watchdog_secs is {seconds!r}; use a positive number"):
         ModelConfig(watchdog_secs=seconds)
 
 
 @pytest.mark.parametrize("warmups", [True, 1, "zeros"])
-def test_warmups_that_are_no_list_are_refused(warmups):
+def test_warmups_other_than_a_list_are_refused(warmups):
     with pytest.raises(PyTritonBadParameterError, match=rf"model_warmup is {warmups!r}; use a list"):
         ModelConfig(model_warmup=warmups)
 

@@ -22,13 +22,13 @@ def warmed_up(inputs, *tensors):
     return spec_of(inputs=tensors or [FLOATS], config=ModelConfig(model_warmup=[ModelWarmup("w", 1, inputs, 1)]))
 
 
-def test_what_is_left_out_has_a_default():
+def test_missing_arguments_have_defaults():
     spec = spec_of()
 
     assert (spec.version, spec.config, spec.instances, spec.strict) == (1, ModelConfig(), 1, False)
 
 
-def test_unnamed_tensors_are_called_by_their_position():
+def test_unnamed_tensors_are_named_by_their_position():
     spec = spec_of(inputs=[FLOATS, Tensor((1,), bytes, "image"), FLOATS], outputs=[FLOATS, FLOATS])
 
     assert [tensor.name for tensor in spec.inputs] == ["INPUT_1", "image", "INPUT_3"]
@@ -54,7 +54,7 @@ def test_later_changes_to_the_config_do_not_reach_the_model():
     assert spec.config == ModelConfig(batcher=DynamicBatcher(preferred_batch_size=[2]))
 
 
-def test_a_config_that_was_spoilt_after_it_was_made_is_refused():
+def test_a_config_that_becomes_invalid_after_its_creation_is_refused():
     config = ModelConfig()
     config.max_batch_size = -1
 
@@ -63,7 +63,7 @@ def test_a_config_that_was_spoilt_after_it_was_made_is_refused():
 
 
 @pytest.mark.parametrize("name", ["a", "add_sub", "bert-base-v1.2", "7B", "~", "-", "x" * 255])
-def test_a_name_that_a_folder_and_a_url_bear_is_taken(name):
+def test_a_name_that_is_valid_in_folders_and_urls_is_accepted(name):
     assert spec_of(name).name == name
 
 
@@ -72,7 +72,7 @@ def test_a_name_that_a_folder_and_a_url_bear_is_taken(name):
     ["", "a/b", "/", "..", ".hidden", "a\0b", "a b", "a\n", "a%20b", "modèle", "a\\b", "x" * 256, None, 3],
     ids=repr,
 )
-def test_a_name_that_a_folder_or_a_url_does_not_bear_is_refused(name):
+def test_a_name_that_is_invalid_in_folders_or_urls_is_refused(name):
     with pytest.raises(
         PyTritonBadParameterError, match=r"^Model name .* cannot be the name of a folder .*; use 1 to 255"
     ):
@@ -80,7 +80,7 @@ def test_a_name_that_a_folder_or_a_url_does_not_bear_is_refused(name):
 
 
 @pytest.mark.parametrize("version", [0, -1, "one", "1.0", 1.5, True, 2**31])
-def test_a_version_that_is_no_positive_integer_is_refused(version):
+def test_a_version_other_than_a_positive_integer_is_refused(version):
     with pytest.raises(PyTritonBadParameterError, match=rf"Model 'Model': model_version is {version!r}"):
         spec_of(version=version)
 
@@ -97,7 +97,7 @@ def test_tensors_that_share_a_name_are_refused(kind):
         spec_of(**{f"{kind}s": tensors})
 
 
-def test_a_name_that_another_tensor_gets_by_its_position_is_refused():
+def test_a_name_equal_to_another_tensors_positional_name_is_refused():
     with pytest.raises(PyTritonBadParameterError, match=r"two inputs named 'INPUT_2', number 1 and number 2"):
         spec_of(inputs=[Tensor((1,), float, "INPUT_2"), FLOATS])
 
@@ -110,7 +110,7 @@ def test_a_model_may_have_no_outputs():
     assert spec_of(outputs=[]).outputs == ()
 
 
-def test_an_input_that_is_no_tensor_is_refused():
+def test_an_input_that_is_not_a_tensor_is_refused():
     # A comma too many after Tensor(...) makes a tuple of it.
     with pytest.raises(PyTritonBadParameterError, match=r"input number 1 is \(Tensor\(.*use a .*Tensor"):
         spec_of(inputs=[(FLOATS,)])
@@ -139,7 +139,7 @@ def test_bfloat16_without_ml_dtypes_is_refused(monkeypatch):
         ),
     ],
 )
-def test_a_warmup_that_does_not_fit_the_inputs_is_refused(inputs, message):
+def test_a_warmup_that_does_not_match_the_inputs_is_refused(inputs, message):
     with pytest.raises(PyTritonModelConfigError, match=f"Model 'Model': warm-up 'w' .*{message}"):
         warmed_up(inputs)
 

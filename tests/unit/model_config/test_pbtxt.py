@@ -126,7 +126,7 @@ def assert_same_warmup(warmup, message):
 
 
 @given(specs(), st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), TEXT))
-def test_triton_reads_what_was_specified(spec, parameters):
+def test_triton_reads_the_specified_configuration(spec, parameters):
     message = parsed(spec, parameters)
     config = spec.config
 
@@ -162,7 +162,7 @@ def test_dynamic_batching_is_on_by_default():
 @pytest.mark.parametrize(
     "batcher", [DynamicBatcher(), DynamicBatcher(preferred_batch_size=[], priority_queue_policy={})]
 )
-def test_a_backend_that_builds_batches_needs_no_batcher(batcher):
+def test_no_batcher_is_written_if_the_backend_builds_batches(batcher):
     spec = ModelSpec.create("Model", [], [Tensor((1,), float)], config=ModelConfig(batcher=batcher))
 
     message = text_format.Parse(model_config_pbtxt(spec, builds_batches=True), model_config_pb2.ModelConfig())
@@ -182,13 +182,13 @@ def test_a_backend_that_builds_batches_needs_no_batcher(batcher):
         ModelConfig(batcher=DynamicBatcher(default_queue_policy=QueuePolicy())),
     ],
 )
-def test_a_backend_builds_no_batches_where_a_batcher_has_settings_of_its_own(config):
+def test_the_backend_builds_no_batches_if_the_batcher_has_settings(config):
     spec = ModelSpec.create("Model", [], [Tensor((1,), float)], config=config)
 
     assert model_config_pbtxt(spec, builds_batches=True) == model_config_pbtxt(spec)
 
 
-def test_ordering_is_preserved_when_asked_for():
+def test_ordering_is_preserved_on_request():
     config = ModelConfig(batcher=DynamicBatcher(preserve_ordering=True))
 
     assert parsed(
@@ -207,7 +207,7 @@ def test_a_scalar_has_one_dimension_on_the_wire_that_a_batching_model_does_not_s
         assert tensor.HasField("reshape") == batching
 
 
-def test_inputs_that_a_warmup_leaves_out_are_placeholders_unless_they_are_optional():
+def test_required_inputs_missing_in_a_warmup_are_placeholders():
     zeros = WarmupInput(np.float32, (3,), random_data=True)
     inputs = [
         Tensor((-1,), np.float32, "x"),

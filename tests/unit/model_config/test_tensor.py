@@ -9,7 +9,7 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config import Tensor
 
 
-def test_a_tensor_keeps_what_the_user_wrote():
+def test_a_tensor_keeps_its_arguments():
     tensor = Tensor(name="tensor3", shape=(-1,), dtype="float32")
 
     assert (tensor.name, tensor.shape, tensor.dtype, tensor.optional) == ("tensor3", (-1,), "float32", False)
@@ -66,13 +66,13 @@ def test_a_dimension_of_0_is_refused_with_the_remedy():
 
 
 @pytest.mark.parametrize("dim", [-2, 2**63])
-def test_a_dimension_that_is_no_size_is_refused(dim):
+def test_an_invalid_dimension_is_refused(dim):
     with pytest.raises(PyTritonBadParameterError, match=f"a dimension of {dim}; write a positive size, or -1"):
         Tensor((3, dim), float)
 
 
 @pytest.mark.parametrize("shape", [3, "33", (1.5,), ("a",), None])
-def test_a_shape_that_is_no_sequence_of_integers_is_refused(shape):
+def test_a_shape_other_than_a_sequence_of_integers_is_refused(shape):
     with pytest.raises(PyTritonBadParameterError, match="is not a sequence of integers"):
         Tensor(shape, float)
 
@@ -94,28 +94,28 @@ def test_a_dtype_object_is_kept_as_its_class():
         ("", r"write one like \(-1, 3\)"),
     ],
 )
-def test_a_shape_that_is_no_sequence_of_integers_is_told_how_to_write_it(shape, remedy):
+def test_the_error_for_an_invalid_shape_shows_a_valid_one(shape, remedy):
     with pytest.raises(PyTritonBadParameterError, match=f"which is not a sequence of integers; {remedy}"):
         Tensor(shape, float, "a")
 
 
-def test_fields_in_another_order_are_told_the_order():
+def test_the_error_for_swapped_arguments_names_their_order():
     with pytest.raises(PyTritonBadParameterError, match=r"name \(-1,\) is not .*; the fields are shape, dtype, name"):
         Tensor("a", np.float32, (-1,))
 
 
-def test_whether_a_tensor_is_optional_is_not_said_by_text():
+def test_text_for_optional_is_refused():
     with pytest.raises(PyTritonBadParameterError, match=r"Tensor 'a' has optional='false'; use True or False\."):
         Tensor((1,), float, "a", optional="false")
 
 
-def test_a_dtype_that_triton_lacks_is_refused_by_the_name_of_the_tensor():
+def test_the_error_for_an_unsupported_dtype_names_the_tensor():
     with pytest.raises(PyTritonBadParameterError, match=r"Tensor 'a': dtype complex64 is not one that Triton has"):
         Tensor((1,), np.complex64, "a")
 
 
 @pytest.mark.parametrize("name", ["", 3, "\ud800"], ids=repr)
-def test_a_name_that_is_no_text_is_refused(name):
+def test_a_name_that_is_not_text_is_refused(name):
     with pytest.raises(PyTritonBadParameterError, match="is not a non-empty string"):
         Tensor((1,), float, name)
 
@@ -127,7 +127,7 @@ def test_bytes_may_have_a_media_type():
 
 
 @pytest.mark.parametrize("media_type", ["", "image", "image/", "*/*", "Image/PNG", "image/png; q=1", 3], ids=repr)
-def test_a_media_type_that_is_none_is_refused(media_type):
+def test_an_invalid_media_type_is_refused(media_type):
     with pytest.raises(PyTritonBadParameterError, match=r"Tensor 'a' has media type .*; write one like 'image/png'"):
         Tensor((1,), bytes, "a", media_type=media_type)
 

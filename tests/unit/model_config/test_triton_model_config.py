@@ -32,7 +32,7 @@ CONFIGS = st.builds(ModelConfig, batching=st.booleans(), max_batch_size=st.integ
 
 
 @given(TENSORS, TENSORS, CONFIGS)
-def test_what_was_bound_is_read_whichever_way_it_comes(inputs, outputs, config):
+def test_the_bound_configuration_is_read_in_every_format(inputs, outputs, config):
     bound = ModelSpec.create("M", inputs, outputs, config=config)
     as_json = json.loads(json.dumps(triton_model_config(bound)))
     # gRPC's message leaves out what has its default, and writes large numbers as text.
@@ -66,7 +66,7 @@ def test_settings_are_read():
         assert TritonModelConfig.from_dict(message, "2").model_version == 2
 
 
-def test_without_a_batcher_there_is_none():
+def test_a_configuration_without_a_batcher_is_read():
     bound = ModelSpec.create("M", [], [], config=ModelConfig(batcher=None))
     read = TritonModelConfig.from_dict(triton_model_config(bound))
     assert (read.batching, read.batcher) == (True, None)
@@ -90,7 +90,7 @@ def test_all_datatypes(datatype):
     assert str(spec) == f"'x': {datatype.name} (-1, 2)"
 
 
-def test_what_other_backends_say():
+def test_configurations_of_other_backends_are_read():
     config = TritonModelConfig.from_dict(
         {"name": "net", "platform": "onnxruntime_onnx", "response_cache": {"enable": True}}, "3"
     )
@@ -109,6 +109,6 @@ def test_what_other_backends_say():
         {"name": "x", "input": [{"name": "a", "data_type": "TYPE_FP32", "dims": ["a"]}]},
     ],
 )
-def test_what_is_no_configuration(message):
+def test_invalid_configurations_are_refused(message):
     with pytest.raises((KeyError, ValueError)):
         TritonModelConfig.from_dict(message)

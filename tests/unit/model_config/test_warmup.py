@@ -25,7 +25,7 @@ def read(path, dtype, shape, count=8):
 
 
 @given(st.data(), st.sampled_from(NUMBERS), st.lists(st.integers(1, 3), max_size=2), st.integers(1, 4))
-def test_numbers_come_back_from_files_of_both_kinds(tmp_path_factory, data, datatype, shape, rows):
+def test_numbers_are_read_from_files_of_both_kinds(tmp_path_factory, data, datatype, shape, rows):
     path = tmp_path_factory.mktemp("data") / "data"
     size = datatype.itemsize
     raw = data.draw(arrays.arrays(np.uint8, (rows, *shape, size), elements=st.integers(0, 1)))
@@ -39,7 +39,7 @@ def test_numbers_come_back_from_files_of_both_kinds(tmp_path_factory, data, data
 
 
 @given(st.lists(st.binary(max_size=6).filter(lambda text: not text.endswith(b"\0")), min_size=1, max_size=6))
-def test_elements_come_back_from_files_of_both_kinds(tmp_path_factory, elements):
+def test_elements_are_read_from_files_of_both_kinds(tmp_path_factory, elements):
     path = tmp_path_factory.mktemp("data") / "data"
     path.write_bytes(b"".join(struct.pack("<I", len(each)) + each for each in elements))
     assert read(path, bytes, (1,)).ravel().tolist() == elements
@@ -77,7 +77,7 @@ def test_one_sample_or_several_along_a_first_dimension(tmp_path):
         (np.array([b"a", None], object), bytes, "cannot be loaded by NumPy: Object arrays cannot be loaded"),
     ],
 )
-def test_an_array_that_does_not_fit_is_refused(tmp_path, array, dtype, message):
+def test_an_array_that_does_not_match_is_refused(tmp_path, array, dtype, message):
     np.save(tmp_path / "a.npy", array)
     with pytest.raises(
         PyTritonBadParameterError, match=r"input 'x' comes from '.*a\.npy', which " + re.escape(message)
@@ -101,7 +101,7 @@ def test_a_file_without_a_whole_sample_is_refused(tmp_path, content, dtype, mess
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_samples_are_repeated_or_cut(tmp_path, count):
+def test_samples_are_repeated_or_truncated(tmp_path, count):
     np.save(tmp_path / "a.npy", np.array([[1], [2], [3]], np.int8))
     data = WarmupInput(np.int8, (1,), input_data_file=str(tmp_path / "a.npy"))
     data.samples = read_samples(data, count, "x")

@@ -84,7 +84,7 @@ FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_decorated_function_does_elsewhere_what_it_does_here(name):
+def test_a_decorated_function_works_the_same_after_pickling(name):
     function = FUNCTIONS[name]
     token = MODEL.set(SPEC)
     try:
@@ -99,7 +99,7 @@ def test_a_decorated_function_does_elsewhere_what_it_does_here(name):
         np.testing.assert_array_equal(received[key], wanted[key])
 
 
-def test_a_function_that_decorates_another_does_so_elsewhere():
+def test_a_decorator_works_after_pickling():
     def make():
         @batch
         @group_by_values("x")
@@ -113,14 +113,14 @@ def test_a_function_that_decorates_another_does_so_elsewhere():
     assert received["y"].tolist() == [[6, 6]]
 
 
-def test_a_decorated_function_stays_decorated():
+def test_a_pickled_function_stays_decorated():
     received = pickle.loads(pickled(batch(lambda x: [x])))
 
     assert issubclass(type(received), Stage)
     assert issubclass(type(vars(pickle.loads(pickled(Model)))["__call__"]), Stage)
 
 
-def test_a_function_that_refers_to_itself_gets_there():
+def test_a_function_that_refers_to_itself_can_be_pickled():
     def make():
         @batch
         def infer(x):
@@ -133,7 +133,7 @@ def test_a_function_that_refers_to_itself_gets_there():
     assert received["y"].tolist() == [[6, 6]]
 
 
-def test_decorators_of_others_that_cannot_be_sent_are_refused_rather_than_dropped():
+def test_decorators_that_cannot_be_pickled_are_refused_rather_than_dropped():
     @wrapt.decorator
     def twice(wrapped, instance, args, kwargs):
         return wrapped(*args, **kwargs) * 2

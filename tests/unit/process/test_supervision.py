@@ -46,7 +46,7 @@ def lives():
     assert not lives.loop.is_alive
 
 
-def test_the_first_run_is_the_last_one_if_it_ends_before_it_has_loaded(lives):
+def test_a_process_that_exits_before_it_has_loaded_is_not_restarted(lives):
     lives.end("failed", False)
     assert lives.loop.settled.wait(TIMEOUT_S)
     lives.loop.join(TIMEOUT_S)
@@ -55,7 +55,7 @@ def test_the_first_run_is_the_last_one_if_it_ends_before_it_has_loaded(lives):
     assert lives.loop.restarts == 0
 
 
-def test_it_runs_again_when_it_ends_after_it_has_loaded(lives, caplog):
+def test_a_process_that_exits_after_it_has_loaded_is_restarted(lives, caplog):
     lives.loop.settled.set()
     lives.end("died", True)
     assert lives.began.acquire(timeout=TIMEOUT_S)
@@ -67,7 +67,7 @@ def test_it_runs_again_when_it_ends_after_it_has_loaded(lives, caplog):
     assert caplog.messages == ["thing died; restarting", "thing failed; restarting in 0.1 s"]
 
 
-def test_it_does_not_run_again_once_it_is_closed(lives):
+def test_a_closed_process_is_not_restarted(lives):
     lives.loop.settled.set()
     lives.loop.closing.set()
     lives.end("closed", True)
@@ -77,7 +77,7 @@ def test_it_does_not_run_again_once_it_is_closed(lives):
     assert not lives.began.acquire(blocking=False)
 
 
-def test_closing_ends_the_delay_before_the_next_run(lives):
+def test_closing_ends_the_delay_before_a_restart(lives):
     lives.loop.settled.set()
     for _ in range(3):  # the fourth run would come after 0.4 s
         lives.end("died", True)
@@ -89,7 +89,7 @@ def test_closing_ends_the_delay_before_the_next_run(lives):
     assert not lives.began.acquire(blocking=False)
 
 
-def test_delays_double_up_to_a_limit_and_begin_anew_after_a_long_life():
+def test_delays_double_up_to_a_limit_and_are_reset_after_a_long_run():
     delays = RestartDelays()
     assert [delays.after(1) for _ in range(10)] == [0, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10]
     assert [delays.after(61), delays.after(1)] == [0, 0.1]

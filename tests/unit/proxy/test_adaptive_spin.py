@@ -16,7 +16,7 @@ class Post:
 
     def __init__(self):
         self.polled = self.slept = 0
-        self.comes_after = 0  # so many times it is asked for in vain
+        self.comes_after = 0  # so many times it is polled unsuccessfully
 
     def send_request(self):
         self.polled += 1
@@ -33,7 +33,7 @@ class Post:
 
 
 class Clock:
-    """Time that passes by a microsecond whenever somebody looks."""
+    """Time that passes by a microsecond at each call."""
 
     def __init__(self):
         self.now_ns = 0
@@ -85,7 +85,7 @@ def test_a_thread_spins_for_an_event_that_comes_soon(spin):
     assert post.polled == 4
 
 
-def test_a_thread_sleeps_after_it_has_spun_in_vain(spin, clock):
+def test_a_thread_sleeps_after_unsuccessful_spinning(spin, clock):
     busy(spin)
     post = Post()
     post.comes_after = float("inf")
@@ -114,8 +114,8 @@ def test_a_wait_may_time_out(spin):
     assert spin.wait(lambda: None, lambda: None) is None
 
 
-def awake_in_vain(spin, times):
-    """Waits that often for what does not come soon; returns the numbers of those for which it was awake."""
+def unsuccessful_spins(spin, times):
+    """Waits for as many late events; returns the numbers of those during which it was awake."""
     numbers = []
     for number in range(times):
         post = Post()
@@ -126,19 +126,19 @@ def awake_in_vain(spin, times):
     return numbers
 
 
-def test_spinning_pauses_after_it_was_in_vain_and_longer_each_time(spin):
+def test_spinning_pauses_longer_after_each_unsuccessful_attempt(spin):
     busy(spin)
 
     # Awake once, 8 times asleep, awake once, 16 times asleep.
-    assert awake_in_vain(spin, 40) == [0, 9, 26]
+    assert unsuccessful_spins(spin, 40) == [0, 9, 26]
 
 
-def test_spinning_pauses_for_less_once_it_has_paid(spin):
+def test_spinning_pauses_less_once_it_has_paid_off(spin):
     busy(spin)
-    assert awake_in_vain(spin, 9 + 17) == [0, 9]  # the next rest would be of 32
+    assert unsuccessful_spins(spin, 9 + 17) == [0, 9]  # the next rest would be of 32
 
     assert [Post().wait(spin) for _ in range(3)] == ["awake"] * 3
-    assert awake_in_vain(spin, 10) == [0, 9]
+    assert unsuccessful_spins(spin, 10) == [0, 9]
 
 
 def test_a_thread_sleeps_while_requests_queue_and_once_more_afterwards(spin):
@@ -167,7 +167,7 @@ def wait_beside(spin, other, linger=None):
     return ways.pop()
 
 
-def test_one_thread_of_a_process_spins_with_the_interpreter_at_a_time(spin):
+def test_one_thread_of_a_process_spins_with_the_interpreter_lock_at_a_time(spin):
     assert wait_beside(spin, AdaptiveSpin(for_reply=True)) == "asleep"
 
 

@@ -58,7 +58,7 @@ def test_requests_lie_side_by_side_and_are_joined_without_a_copy(wire):
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_requests_in_a_list_keep_their_arrays_for_their_owner(wire, count):
+def test_joining_requests_in_a_list_copies_their_arrays(wire, count):
     requests = wire().batch(*[{"x": floats(2)}] * count).requests()
 
     inputs, rows = stack_requests(requests)
@@ -68,7 +68,7 @@ def test_requests_in_a_list_keep_their_arrays_for_their_owner(wire, count):
     assert all(request["x"].tolist() == floats(2).tolist() for request in requests)
 
 
-def test_a_whole_batch_is_joined_without_making_its_requests(wire):
+def test_a_whole_batch_is_joined_without_creating_its_requests(wire):
     whole = WholeBatch(wire().batch({"x": floats(2)}, {"x": floats(1)}))
 
     inputs, rows = stack_requests(whole)
@@ -77,7 +77,7 @@ def test_a_whole_batch_is_joined_without_making_its_requests(wire):
     assert whole._requests is None
 
 
-def test_a_whole_batch_is_a_sequence_of_requests_and_what_is_changed_in_them_holds(wire):
+def test_a_whole_batch_is_a_sequence_of_requests_that_keeps_changes(wire):
     whole = WholeBatch(wire().batch({"x": floats(2)}, {"x": floats(1)}))
 
     first, second = whole
@@ -141,7 +141,7 @@ def test_requests_with_different_inputs_keep_them_apart(wire):
         stack_requests(batch.requests())
 
 
-def test_requests_that_were_changed_are_joined_as_they_are_now(wire):
+def test_changed_requests_are_joined_with_their_changes(wire):
     requests = wire().batch({"x": floats(1)}, {"x": floats(1)}).requests()
     requests[0]["x"] = requests[0]["x"] + 100
 
@@ -152,7 +152,7 @@ def test_requests_that_were_changed_are_joined_as_they_are_now(wire):
 
 
 @pytest.mark.parametrize("choice", [[1, 0], [0], [0, 0], [1, 2, 0], [0, 1, 2, 0]])
-def test_requests_in_another_order_or_number_are_joined_as_they_are_now(wire, choice):
+def test_requests_in_another_order_or_number_are_joined_accordingly(wire, choice):
     requests = wire().batch(*({"x": floats(1, start=10 * number)} for number in range(3))).requests()
 
     inputs, rows = stack_requests([requests[number] for number in choice])

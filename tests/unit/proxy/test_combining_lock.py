@@ -1,4 +1,4 @@
-"""A lock whose holder does what others have left."""
+"""A lock whose holder does the work that others have queued."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class TestCoroutines:
             assert outputs["y"].tolist() == expected
             assert before <= reply.compute_start_ns <= reply.compute_end_ns
 
-    def test_many_batches_run_at_a_time_and_are_answered_in_any_order(self, serve):
+    def test_many_batches_run_at_a_time_and_end_in_any_order(self, serve):
         count = 20
         gates = {}
 
@@ -61,7 +61,7 @@ class TestCoroutines:
             assert (reply.sequence, outputs["y"].tolist()) == (sequences[number], [[number]])
 
     @pytest.mark.parametrize("decoupled", [True, False])
-    def test_responses_of_one_turn_are_sent_together(self, serve, monkeypatch, decoupled):
+    def test_responses_of_one_iteration_of_the_loop_are_sent_together(self, serve, monkeypatch, decoupled):
         count = 40
         waiting = []
         calls = []
@@ -131,7 +131,7 @@ class TestCoroutines:
         assert "the inference callable returned None" in failure.message
 
     @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt("no"), GeneratorExit("no")])
-    def test_whatever_is_raised_is_answered_and_the_next_batch_too(self, serve, error):
+    def test_after_any_exception_the_next_batch_is_served(self, serve, error):
         async def infer(requests):
             await asyncio.sleep(0)
             if requests[0]["x"][0, 0] < 0:
@@ -148,7 +148,7 @@ class TestCoroutines:
             assert "pytriton/proxy" not in failure.detail, "the traceback is that of the user's code"
         assert instance.stream(instance.notify(x(1))) == [[[1]]]
 
-    def test_a_coroutine_that_is_cancelled_by_others_fails_its_requests(self, serve):
+    def test_a_coroutine_cancelled_by_other_code_fails_its_requests(self, serve):
         async def infer(requests):
             raise asyncio.CancelledError
 
@@ -169,7 +169,7 @@ class TestCoroutines:
             (failure,) = instance.stream(sequence, request)
             assert "the inference callable returned" in failure.message
 
-    def test_inputs_are_released_once_they_are_answered(self, serve):
+    def test_inputs_are_released_once_the_responses_are_sent(self, serve):
         async def infer(requests):
             if requests[0]["x"][0, 0] < 0:
                 raise ValueError("no")
@@ -193,7 +193,7 @@ async def set_soon(event):
 class TestAcknowledgements:
     """The backend waits for them before it sends another batch."""
 
-    def test_a_batch_is_acknowledged_once_the_loop_has_come_back(self, serve):
+    def test_a_batch_is_acknowledged_at_the_next_iteration_of_the_loop(self, serve):
         seen = []
 
         async def infer(requests):
@@ -207,7 +207,7 @@ class TestAcknowledgements:
         assert seen == [0, 1, 2]
         wait_until(lambda: instance.doorbell.acknowledged == 3)
 
-    def test_batches_that_come_together_are_acknowledged_together(self, serve):
+    def test_batches_that_arrive_together_are_acknowledged_together(self, serve):
         hold, held = threading.Event(), threading.Event()
 
         async def infer(requests):
@@ -226,7 +226,7 @@ class TestAcknowledgements:
             assert instance.stream(sequence) == [[[1]]]
         wait_until(lambda: instance.doorbell.acknowledged == 4)
 
-    def test_streams_of_a_loop_do_not_hold_the_next_batch_back(self, serve):
+    def test_streams_of_a_loop_do_not_delay_the_next_batch(self, serve):
         async def infer(requests):
             yield [y(1)]
 
@@ -280,7 +280,7 @@ class TestPlainFunctions:
 
 
 class TestOutputs:
-    def test_results_that_do_not_fit_become_an_error_of_their_request_alone(self, direct):
+    def test_a_result_that_does_not_fit_fails_its_request_alone(self, direct):
         async def infer(requests):
             large = np.zeros((1, 1 << 20), np.float32)
             for number in range(3):
@@ -296,7 +296,7 @@ class TestOutputs:
         assert failure.code == INTERNAL
         assert "larger than shared memory may be" in failure.message
 
-    def test_results_that_do_not_fit_together_go_one_by_one(self, direct):
+    def test_results_that_do_not_fit_together_are_sent_one_by_one(self, direct):
         async def infer(requests):
             size = 1 if len(requests) == 1 else (1 << 17) - 1000
             return [{"y": np.full((1, size), number, np.float32)} for number, _ in enumerate(requests)]
@@ -315,7 +315,7 @@ class TestOutputs:
         assert instance.notifications == 6
         del kept
 
-    def test_bytes_and_strings_come_through(self, serve):
+    def test_bytes_and_strings_are_returned(self, serve):
         values = np.array([[b"a\0", "é", bytearray(b"b"), ""]], object)
 
         async def infer(requests):
@@ -388,7 +388,7 @@ class TestOutputs:
         assert len(instance.stream(instance.notify(x(1)))) > 5
 
 
-def test_many_threads_and_coroutines_answer_side_by_side(direct):
+def test_many_threads_and_coroutines_respond_side_by_side(direct):
     """Of functions whose coroutines and streams run in the loop and in threads, some of which send too much."""
 
     async def coroutine(requests):

@@ -19,7 +19,7 @@ from pytriton.proxy.worker.worker import ENDED
 
 
 class Ended:
-    """Notes how a callable of some kind ends that waits, or yields, for good."""
+    """Records how a callable ends that waits or yields for ever."""
 
     def __init__(self):
         self.begun = threading.Event()
@@ -88,7 +88,7 @@ class TestCancellation:
 
         assert ended.ended.wait(SOON_S)
         assert ended.how in ([asyncio.CancelledError], [GeneratorExit])
-        for request in range(2):  # and the instance is told, so that it has room for another
+        for request in range(2):  # and the instance is notified, so that it has room for another
             assert all(item == [[1]] for item in instance.stream(sequence, request))
         assert worker.connections == 1
 
@@ -153,7 +153,7 @@ class TestCancellation:
         assert sorted(calls) == ["failing", "first", "late"]
         assert "in a callback" in caplog.text
 
-    def test_a_batch_that_waits_for_a_thread_is_not_begun(self, serve):
+    def test_a_cancelled_batch_that_waits_for_a_thread_is_not_started(self, serve):
         begun, gate = [], threading.Event()
 
         def infer(requests):
@@ -173,7 +173,7 @@ class TestCancellation:
         assert instance.stream(second) == []
         assert begun == [1]
 
-    def test_a_stream_that_goes_on_when_it_is_cancelled_is_closed(self, serve):
+    def test_a_stream_that_ignores_its_cancellation_is_closed(self, serve):
         closed, begun = threading.Event(), threading.Event()
 
         async def infer(requests):
@@ -195,7 +195,7 @@ class TestCancellation:
         assert closed.wait(SOON_S)
         assert instance.stream(sequence) == [[[1]]]
 
-    def test_cleaning_up_may_take_a_while(self, serve):
+    def test_a_cleanup_may_take_a_while(self, serve):
         begun, cleaned = threading.Event(), []
 
         async def infer(requests):
@@ -230,7 +230,7 @@ class TestCancellation:
         assert begun.wait(TIMEOUT_S)
         instance.cancel(sequence)
 
-        assert instance.stream(sequence) == [], "nobody is there to be told"
+        assert instance.stream(sequence) == [], "no client is connected"
         assert "while it ends" in caplog.text
 
 
@@ -256,7 +256,7 @@ class TestEnd:
         with pytest.raises(EOFError):
             next_notification(instance.channel)
 
-    def test_an_instance_that_leaves_ends_all_and_leaves_nothing(self, endless):
+    def test_a_disconnected_instance_ends_its_batches_and_leaves_nothing(self, endless):
         ended, worker, instance, _ = endless
         files = psutil.Process().num_fds()
         loop = worker._loop.get()
@@ -274,7 +274,7 @@ class TestEnd:
             thread.join(TIMEOUT_S)
         assert threads() == []
 
-    def test_closing_does_not_wait_for_ever(self, serve):
+    def test_closing_times_out(self, serve):
         gate, begun = threading.Event(), threading.Event()
 
         def infer(requests):
@@ -292,7 +292,7 @@ class TestEnd:
             next_notification(instance.channel)
         gate.set()
 
-    def test_a_closed_worker_takes_no_more_instances(self, serve):
+    def test_a_closed_worker_accepts_no_more_instances(self, serve):
         worker, instance = serve(Ended().coroutine)
         worker.close(TIMEOUT_S)
         ours, theirs = channels()
@@ -303,7 +303,7 @@ class TestEnd:
             ours.receive()
         ours.close()
 
-    def test_a_batch_that_comes_with_the_end_is_not_begun(self, direct):
+    def test_a_batch_that_arrives_with_the_disconnection_is_not_started(self, direct):
         begun, gate, blocked = [], threading.Event(), threading.Event()
 
         async def infer(requests):
@@ -350,7 +350,7 @@ class TestEnd:
 
     @pytest.mark.parametrize("kind", ["coroutine", "generator", "async generator"])
     def test_an_unrecoverable_error_is_reported_after_its_response(self, serve, kind):
-        told = threading.Event()
+        reported = threading.Event()
         error = PyTritonUnrecoverableError("gone")
 
         async def coroutine(requests):
@@ -364,19 +364,19 @@ class TestEnd:
 
         def on_unrecoverable(told_error):
             errors.append(told_error)
-            told.set()
+            reported.set()
 
         _, instance = serve(coroutine if kind == "coroutine" else one_by_one(kind, steps), on_unrecoverable)
         sequence = instance.notify(x(1))
-        assert told.wait(TIMEOUT_S)
+        assert reported.wait(TIMEOUT_S)
 
         assert errors == [error]
         assert instance.channel.receive_now() is not None, "the response was sent before"
-        next_one = instance.notify(x(1))  # the worker goes on, until it is stopped
+        next_one = instance.notify(x(1))  # the worker continues, until it is stopped
         assert instance.stream(next_one)[-1].message == "model 'm': PyTritonUnrecoverableError: gone"
         assert next_one > sequence
 
-    def test_a_worker_knows_since_when_it_has_been_idle(self, serve):
+    def test_a_worker_reports_since_when_it_is_idle(self, serve):
         gate = threading.Event()
 
         def infer(requests):

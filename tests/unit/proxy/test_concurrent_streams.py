@@ -15,7 +15,7 @@ from pytriton.proxy.types import Response
 
 class TestStreams:
     @both
-    def test_items_come_in_order(self, serve, kind):
+    def test_items_arrive_in_order(self, serve, kind):
         count = 100
 
         def infer(requests):
@@ -48,7 +48,7 @@ class TestStreams:
         assert (reply.final, reply.response, reply.failure) == (True, False, None)
 
     @both
-    def test_arrays_may_be_used_again_for_the_next_item(self, serve, kind):
+    def test_arrays_may_be_reused_for_the_next_item(self, serve, kind):
         def infer(requests):
             array = np.zeros((1, 1000), np.float32)
             for number in range(20):
@@ -66,7 +66,7 @@ class TestStreams:
         assert instance.stream(instance.notify(x(1))) == []
 
     @both
-    def test_each_request_has_an_end_of_its_own(self, serve, kind):
+    def test_each_request_ends_by_itself(self, serve, kind):
         steps = [
             [y(1), y(1), y(1), y(1)],
             [None, Response(y(2), final=True), Response({}, final=True), y(2)],
@@ -116,7 +116,7 @@ class TestStreams:
 
     @both
     @pytest.mark.parametrize("step", [None, [y(1), y(2)], y(1), [5], [{"z": np.ones((1, 1), np.float32)}]], ids=repr)
-    def test_a_step_that_cannot_be_sent_ends_the_stream(self, serve, kind, step):
+    def test_an_unsendable_step_ends_the_stream(self, serve, kind, step):
         closed = threading.Event()
 
         def infer(requests):

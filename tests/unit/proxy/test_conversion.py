@@ -182,7 +182,7 @@ def test_values_that_would_change_are_refused(kind):
 
 
 @pytest.mark.parametrize(("value", "strict"), [([1.0, 2.0], False), (np.float32([1, 2]), True)])
-def test_a_list_or_the_vector_of_a_strict_model_is_not_taken_for_a_column(value, strict):
+def test_a_list_or_a_vector_of_a_strict_model_is_not_treated_as_a_column(value, strict):
     with pytest.raises(PyTritonValidationError) as caught:
         conformed(value, np.float32, (1,), strict=strict)
     assert caught.value.message == (
@@ -214,13 +214,13 @@ def test_arrays_of_numbers_become_text_and_text_becomes_numbers_with_a_warning(k
 
 
 @pytest.mark.parametrize(("array", "dtype"), [(np.array([["a"]]), np.float32), (np.array([[1.5]], object), np.float32)])
-def test_text_that_is_no_number_and_objects_are_refused(array, dtype):
+def test_objects_and_text_other_than_numbers_are_refused(array, dtype):
     with pytest.raises(PyTritonValidationError, match="was declared"):
         conformed(array, dtype)
 
 
 @pytest.mark.parametrize("shape", [(2,), (2, 3, 4)])
-def test_an_array_keeps_other_dimensions_than_the_declared_ones(shape, caplog):
+def test_an_array_keeps_dimensions_that_differ_from_the_declared_ones(shape, caplog):
     array = np.zeros(shape, np.float32)
     assert conformed(array, np.float32, (1,)) is array
     assert f"output 'y' has shape {shape}, but float32 (batch, 1) was declared: return" in caplog.text
@@ -239,7 +239,7 @@ def test_once_a_deviation_was_logged_nothing_looks_for_others(monkeypatch):
     assert (again.shape, again.dtype) == ((1,), np.float32)
 
 
-def test_an_array_without_dimensions_is_no_batch():
+def test_an_array_without_dimensions_is_not_a_batch():
     with pytest.raises(PyTritonValidationError, match=r"has shape \(\), but float32 \(batch, -1\) was declared"):
         conformed(np.array(1, np.float32), np.float32)
 
@@ -268,12 +268,12 @@ def test_arrays_are_rounded_with_one_warning_per_model(caplog):
 @pytest.mark.parametrize(
     ("value", "dtype", "expected"), [(np.float32([[1.75]]), np.int32, 1), (np.array([[2]]), bool, 1)]
 )
-def test_arrays_are_converted_as_nvidia_pytriton_does(value, dtype, expected, caplog):
+def test_arrays_are_converted_as_by_nvidia_pytriton(value, dtype, expected, caplog):
     assert conformed(value, dtype).tolist() == [[expected]]
     assert len(caplog.records) == 1
 
 
-def test_strict_models_round_no_arrays():
+def test_strict_models_do_not_round_arrays():
     with pytest.raises(PyTritonValidationError, match=r"the value 0\.1, which float32 cannot represent"):
         conformed(np.array([[0.5, 0.1]]), np.float32, strict=True)
 

@@ -63,7 +63,7 @@ def test_a_batch_takes_as_much_python_for_many_requests_as_for_one(serve):
 
 
 @pytest.mark.parametrize("infer_func", [batched, listed])
-def test_ids_and_parameters_that_nobody_asks_for_take_no_python(serve, infer_func):
+def test_unused_ids_and_parameters_take_no_python(serve, infer_func):
     metadata = [RequestMetadata(f"id {request}", parameters={"n": request}) for request in range(64)]
 
     assert python_instructions(serve(infer_func, 64, metadata)) < python_instructions(serve(infer_func, 64)) + 10

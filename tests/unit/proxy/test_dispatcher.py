@@ -136,7 +136,7 @@ def test_threads_that_wait_read_for_each_other(server: Server, order: list[int])
 
 
 @pytest.mark.parametrize("others", range(2, 5))
-def test_a_thread_that_has_its_reply_passes_the_reading_on(server: Server, others: int) -> None:
+def test_a_thread_that_has_its_reply_hands_over_the_reading(server: Server, others: int) -> None:
     """It may have been called up to read just when its own reply came."""
     for _ in range(30):
         pending_calls, threads = waiting(server, 1 + others)
@@ -149,7 +149,7 @@ def test_a_thread_that_has_its_reply_passes_the_reading_on(server: Server, other
             assert threads[number].finish() == 10 * pending_calls[number].number
 
 
-def test_a_thread_that_gives_up_passes_the_reading_on(server: Server) -> None:
+def test_a_thread_that_times_out_hands_over_the_reading(server: Server) -> None:
     first = Waiting(server, server.submit(), timeout_s=0.1)
     wait_until(lambda: server.dispatcher._is_read)
     pending = server.submit()
@@ -159,7 +159,7 @@ def test_a_thread_that_gives_up_passes_the_reading_on(server: Server) -> None:
     assert second.finish() == 10 * pending.number
 
 
-def test_a_loop_reads_where_no_thread_does(server: Server) -> None:
+def test_a_loop_reads_if_no_thread_does(server: Server) -> None:
     async def submit() -> list[object]:
         loop = asyncio.get_running_loop()
         pending_calls = [server.submit(loop) for _ in range(3)]
@@ -171,7 +171,7 @@ def test_a_loop_reads_where_no_thread_does(server: Server) -> None:
     assert asyncio.run(submit()) == [40, 50, 60]
 
 
-def test_the_calls_of_many_tasks_are_sent_together_and_cancelled_only_then(server: Server) -> None:
+def test_calls_of_many_tasks_are_sent_together_before_they_can_be_cancelled(server: Server) -> None:
     count = 2_000  # more than a socket holds
     os.set_blocking(server.dispatcher._channel.fileno(), False)  # as uvloop does
 
@@ -193,7 +193,7 @@ def test_the_calls_of_many_tasks_are_sent_together_and_cancelled_only_then(serve
     assert received == [*calls[:count], (ServiceNotification.CANCEL, count), calls[count]]
 
 
-def test_a_dispatcher_ends_with_its_last_user(server: Server) -> None:
+def test_a_dispatcher_is_closed_with_its_last_user(server: Server) -> None:
     """It has files, which must not wait for the garbage collector."""
     dispatcher = weakref.ref(server.dispatcher)
     gc.disable()
@@ -204,7 +204,7 @@ def test_a_dispatcher_ends_with_its_last_user(server: Server) -> None:
         gc.enable()
 
 
-def test_calls_of_a_loop_that_was_closed_do_not_hold_up_those_of_another(server: Server) -> None:
+def test_calls_of_a_closed_loop_do_not_delay_those_of_another(server: Server) -> None:
     message = MessageWriter().to_bytes()
 
     def call(loop: asyncio.AbstractEventLoop) -> None:
@@ -220,7 +220,7 @@ def test_calls_of_a_loop_that_was_closed_do_not_hold_up_those_of_another(server:
     assert {server.receive()[1] for _ in range(10)} == set(range(1, 11))
 
 
-def test_calls_of_tasks_that_cannot_be_sent_any_more_fail(server: Server) -> None:
+def test_calls_of_tasks_fail_if_they_can_no_longer_be_sent(server: Server) -> None:
     async def call_all() -> list[object]:
         loop = asyncio.get_running_loop()
         message = MessageWriter().to_bytes()
@@ -247,7 +247,7 @@ def test_a_thread_reads_for_a_loop_and_a_loop_for_a_thread(server: Server) -> No
         assert thread.finish() == 10 * pending.number
 
 
-def test_waiting_threads_get_an_error_when_the_server_is_gone(server: Server) -> None:
+def test_waiting_threads_get_an_error_when_the_server_disconnects(server: Server) -> None:
     _, threads = waiting(server, 3)
     server.close()
     for thread in threads:
@@ -256,7 +256,7 @@ def test_waiting_threads_get_an_error_when_the_server_is_gone(server: Server) ->
         server.dispatcher.submit(ServiceNotification.METRIC, MessageWriter().to_bytes(), Layout())
 
 
-def test_waiting_tasks_get_an_error_when_the_server_is_gone(server: Server) -> None:
+def test_waiting_tasks_get_an_error_when_the_server_disconnects(server: Server) -> None:
     async def submit() -> None:
         pending = server.submit(asyncio.get_running_loop())
         server.close()
@@ -303,7 +303,7 @@ def test_a_reply_wakes_the_thread_that_reads(server: Server) -> None:
     assert time.monotonic() - begin < 0.2  # before it would have woken up by itself
 
 
-def test_a_call_wakes_a_server_that_sleeps_and_only_such_a_server(server: Server) -> None:
+def test_a_call_wakes_only_a_sleeping_server(server: Server) -> None:
     server.submit()
     assert server.wake_flag[0] == 0
     server.wake_flag[0] = 1

@@ -35,7 +35,7 @@ def ends(backend):
 
 
 def receiving(receive):
-    """Has a thread receive, and returns it when it sleeps, and what it got or was told."""
+    """Has a thread receive; returns it when it sleeps, with the notification or error that it gets."""
     got = []
 
     def receive_or_end():
@@ -61,7 +61,7 @@ def test_the_backend_sees_whether_its_notification_was_taken(backend, ends):
         assert backend.is_read
 
 
-def test_a_backend_that_waits_until_a_batch_is_taken_is_woken(backend):
+def test_a_backend_that_waits_for_an_acknowledgement_is_woken(backend):
     worker = Doorbell(PeerArena(os.dup(backend.arena.fd)).memory, backend.offset, 0.2)
     waiting = threading.Thread(target=backend.wait_for_acknowledgement)
     waiting.start()
@@ -181,7 +181,7 @@ def test_closing_wakes_the_sleeping_thread_of_this_side(ends):
 
 
 @pytest.mark.parametrize("notifies", [True, False], ids=["that notifies", "that is killed"])
-def test_the_end_of_the_other_side_is_noticed_after_a_batch(backend, ends, notifies):
+def test_a_disconnection_is_detected_after_a_batch(backend, ends, notifies):
     backends, workers = ends
     backend.notify_of(1, 64, 64)
     backends.close()
@@ -216,7 +216,7 @@ def lock_step(wire):
     worker.close(TIMEOUT_S)
 
 
-def test_a_worker_in_lock_step_says_that_it_sleeps_there(lock_step):
+def test_a_worker_in_lock_step_announces_its_sleep(lock_step):
     connection, ours, backend = lock_step
     welcome, fd, _ = ours.receive_fds()
     os.close(fd)

@@ -135,13 +135,13 @@ def test_anything_else_is_a_function(infer_func):
     assert callable_kind(infer_func) is CallableKind.FUNCTION
 
 
-def test_kinds_say_where_they_run_and_whether_they_yield():
+def test_kinds_tell_where_they_run_and_whether_they_yield():
     assert [kind.is_async for kind in CallableKind] == [False, True, False, True]
     assert [kind.yields for kind in CallableKind] == [False, False, True, True]
 
 
 @pytest.mark.parametrize("wanted", [None, 7])
-def test_a_function_takes_one_batch_at_a_time(wanted):
+def test_a_function_serves_one_batch_at_a_time(wanted):
     sequential = execution_mode(CallableKind.FUNCTION, decoupled=False, wanted=wanted)
     assert sequential == (ExecutionMode.SEQUENTIAL, 1)
     decoupled = execution_mode(CallableKind.FUNCTION, decoupled=True, wanted=wanted)
@@ -150,7 +150,7 @@ def test_a_function_takes_one_batch_at_a_time(wanted):
 
 @pytest.mark.parametrize("kind", [CallableKind.COROUTINE, CallableKind.GENERATOR, CallableKind.ASYNC_GENERATOR])
 @pytest.mark.parametrize("decoupled", [False, True])
-def test_others_take_as_many_as_their_model_says(kind, decoupled):
+def test_other_callables_serve_as_many_batches_as_configured(kind, decoupled):
     default = MAX_IN_FLIGHT if kind.is_async else MAX_THREADS
     assert execution_mode(kind, decoupled=decoupled, wanted=7) == (ExecutionMode.CONCURRENT, 7)
     assert execution_mode(kind, decoupled=decoupled, wanted=None) == (ExecutionMode.CONCURRENT, default)
@@ -173,7 +173,7 @@ class Decorated:
         group_by_keys(Decorated().infer),
     ],
 )
-def test_batch_and_sample_and_what_is_directly_above_them_are_given_requests_that_are_not_made_yet(decorated):
+def test_batch_sample_and_the_decorators_above_them_get_lazy_requests(decorated):
     assert requests_for(decorated) is WholeBatch
 
 
@@ -192,11 +192,11 @@ def decorated_by_a_user(requests):
         group_by_keys(decorated_by_a_user),
     ],
 )
-def test_all_other_callables_are_given_a_list_of_requests(other):
+def test_all_other_callables_get_a_list_of_requests(other):
     assert requests_for(other) is Batch.requests
 
 
-def test_attributes_of_a_users_callable_have_no_effect():
+def test_attributes_of_a_callable_have_no_effect():
     class Model:
         deferred = True
 

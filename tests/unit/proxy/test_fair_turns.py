@@ -52,7 +52,7 @@ def read_for(instance, seconds):
         instance.next_response()
 
 
-def test_a_stream_waits_once_for_a_batch_that_does_not_begin(serve, streams, monkeypatch):
+def test_a_stream_waits_once_for_a_batch_that_does_not_start(serve, streams, monkeypatch):
     monkeypatch.setattr(fair_turns, "_LONGEST_S", 0.5)
     _, instance = serve(streams.infer, has_doorbell=True)
     begin(instance, 1)
@@ -64,7 +64,7 @@ def test_a_stream_waits_once_for_a_batch_that_does_not_begin(serve, streams, mon
     assert pause < 0.9
 
 
-def test_it_goes_on_as_soon_as_the_batch_has_begun(serve, streams, monkeypatch):
+def test_a_stream_continues_as_soon_as_the_batch_has_started(serve, streams, monkeypatch):
     monkeypatch.setattr(fair_turns, "_LONGEST_S", 2 * TIMEOUT_S)
     _, instance = serve(streams.infer, has_doorbell=True)
 
@@ -77,7 +77,7 @@ def test_it_goes_on_as_soon_as_the_batch_has_begun(serve, streams, monkeypatch):
         assert len(streams.steps[number]) > 5
 
 
-def test_without_a_doorbell_nobody_waits(serve, streams, monkeypatch):
+def test_without_a_doorbell_no_stream_waits(serve, streams, monkeypatch):
     monkeypatch.setattr(fair_turns, "_LONGEST_S", 2 * TIMEOUT_S)
     _, instance = serve(streams.infer)
     begin(instance, 1)

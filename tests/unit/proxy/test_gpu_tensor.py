@@ -33,13 +33,13 @@ def test_a_process_without_a_driver_uses_no_gpu():
 
 
 @pytest.mark.parametrize("read", [GpuTensor.numpy, np.asarray, lambda tensor: driver.Memory(1, tensor.device)])
-def test_without_a_driver_nothing_of_a_gpu_is_read(tensor, read):
+def test_without_a_driver_gpu_tensors_cannot_be_read(tensor, read):
     with pytest.raises(CudaError, match="there is no driver for GPUs"):
         read(tensor)
 
 
 @pytest.mark.parametrize("count", [1, 2])
-def test_a_message_that_cannot_be_written_takes_no_memory(tensor, count):
+def test_an_unwritable_message_takes_no_memory(tensor, count):
     arena = Arena(1 << 20)
     layout = Layout()
     layout.add([tensor] * count, (2 * count, 3), 11)
@@ -48,7 +48,7 @@ def test_a_message_that_cannot_be_written_takes_no_memory(tensor, count):
     assert arena.in_use() == 0
 
 
-def test_tensors_that_cannot_stay_go_through_memory(tensor, caplog):
+def test_tensors_that_cannot_stay_on_the_gpu_go_through_memory(tensor, caplog):
     arena = Arena(1 << 20)
     for _ in range(2):
         assert Layout(arena.devices).add_on_device([tensor], tensor.shape) is None

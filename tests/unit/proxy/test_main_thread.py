@@ -95,7 +95,7 @@ def test_without_a_doorbell_both_are_served_too(wire, main_thread):
     served.close()
 
 
-def test_an_instance_that_was_never_used_makes_room_too(served):
+def test_an_unused_instance_makes_room_too(served):
     instances = [served.connect() for _ in range(5)]
 
     for instance in (*instances, *reversed(instances)):
@@ -126,7 +126,7 @@ def test_other_work_runs_between_the_batches_of_an_instance(served, main_thread)
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 2, 0]], ids=str)
-def test_instances_leave_in_any_order(served, order):
+def test_instances_disconnect_in_any_order(served, order):
     instances = [served.connect() for _ in order]
 
     for count, leaving in enumerate(order, start=1):
@@ -138,7 +138,7 @@ def test_instances_leave_in_any_order(served, order):
     assert_serves(served.connect())
 
 
-def test_no_batch_is_lost_while_instances_come_and_go(served):
+def test_no_batch_is_lost_while_instances_connect_and_disconnect(served):
     chance = random.Random(1)
     instances = [served.connect()]
     before_s = time.process_time()

@@ -40,7 +40,7 @@ def test_several_notifications_are_sent_in_order(ends, count):
     assert read == sent
 
 
-def test_reading_ends_when_the_other_side_has_gone(ends):
+def test_reading_ends_when_the_other_side_disconnects(ends):
     reader = NotificationReader(ends[0])
     NotificationSender(ends[1]).send(NOTIFICATION.pack(1, 2, 3, 4))
     ends[1].close()

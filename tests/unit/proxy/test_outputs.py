@@ -1,4 +1,4 @@
-"""Writing of results: what is copied, what stays in the batch, and what is cached."""
+"""Writing of results: copies, outputs that stay in the batch, and cached forms."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_an_input_of_another_batch_is_copied(wire):
 @pytest.mark.parametrize(
     "infer", [batched(lambda x: {"y": x}), lambda requests: [[request["x"]] for request in requests]]
 )
-def test_a_batch_whose_memory_has_the_result_is_held_until_that_is_released(wire, infer):
+def test_a_batch_that_contains_the_result_is_held_until_its_release(wire, infer):
     connection = wire(outputs=[ONE])
     for _ in range(2):
         batch = connection.batch({"x": floats(1, LARGE)})
@@ -137,7 +137,7 @@ def arrays():
     rows=st.lists(st.integers(1, 3), min_size=1, max_size=4),
     results=st.lists(st.tuples(arrays(), arrays(), st.booleans()), min_size=2, max_size=6),
 )
-def test_results_of_any_form_are_read_as_they_were_written_whatever_came_before(wire, rows, results):
+def test_results_of_any_form_are_read_as_written_after_any_other(wire, rows, results):
     connection = wire()
     for y, z, in_order in results:
         batch = connection.batch(*[{"x": floats(count)} for count in rows])
@@ -164,7 +164,7 @@ def test_results_of_any_form_are_read_as_they_were_written_whatever_came_before(
         ({"a": floats(1)}, "an output 'a' that the model does not have"),
     ],
 )
-def test_outputs_are_checked_whatever_came_before(wire, outputs, reason):
+def test_outputs_are_checked_after_any_other_result(wire, outputs, reason):
     check_refused(wire(), outputs, reason)
 
 
@@ -199,7 +199,7 @@ def check_refused(connection, outputs, reason):
     [np.ndarray.tolist, lambda array: array.astype(np.float64), lambda array: array.astype(">f4"), tuple],
     ids=["a list", "float64", "another byte order", "a tuple of arrays"],
 )
-def test_outputs_are_converted_whatever_came_before(wire, convert):
+def test_outputs_are_converted_after_any_other_result(wire, convert):
     connection = wire()
     for each in (convert, np.asarray, convert):
         batch = connection.batch({"x": floats(2)}, {"x": floats(1, start=7)})
@@ -213,7 +213,7 @@ def test_outputs_are_converted_whatever_came_before(wire, convert):
 
 
 @pytest.mark.parametrize("stacked", [False, True])
-def test_outputs_may_be_missing_and_others_be_there(wire, stacked, caplog):
+def test_some_outputs_may_be_missing(wire, stacked, caplog):
     connection = wire()
     for outputs in ({"z": floats(1)}, {"q": floats(1), "z": floats(1)}, {"z": floats(1)}):
         returned = StackedOutputs(outputs, [1]) if stacked else [outputs]
@@ -247,7 +247,7 @@ def test_text_is_sent_whatever_its_form(wire):
             assert listed(outputs) == {"y": [[[text, b"x"]]]}
 
 
-def test_large_outputs_of_one_form_are_copied_or_stay_in_the_batch(large):
+def test_large_outputs_of_a_cached_form_are_copied_or_stay_in_the_batch(large):
     connection, batch = large
     x = batch.stacked()["x"]
 
@@ -258,7 +258,7 @@ def test_large_outputs_of_one_form_are_copied_or_stay_in_the_batch(large):
         assert np.array_equal(np.concatenate(outputs["y"]), output)
 
 
-def test_no_more_forms_are_kept_than_there_is_use_for(wire):
+def test_the_number_of_cached_forms_is_bounded(wire):
     connection = wire(outputs=[ONE])
 
     for columns in [*range(2 * result_module._MOST_FORMS), 3]:

@@ -1,4 +1,4 @@
-"""Connections whose other side goes while their threads sleep."""
+"""Connections whose other side disconnects while their threads sleep."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ends():
         yield mine, other
 
 
-def test_a_closed_connection_is_noticed_once(ends):
+def test_a_closed_connection_is_detected_once(ends):
     mine, other = ends
     calls = queue.Queue()
     watch = PeerWatch()
@@ -52,7 +52,7 @@ def test_a_connection_that_was_removed_is_not_watched(ends):
         assert calls.get(timeout=10) == "watched"
 
 
-def test_a_connection_that_has_ended_is_held_no_longer(ends):
+def test_a_closed_connection_is_released(ends):
     class Connection:
         def __init__(self):
             self.ended = threading.Event()
@@ -74,7 +74,7 @@ def test_a_connection_that_has_ended_is_held_no_longer(ends):
 
 
 @pytest.mark.parametrize("end", ["the other side goes", "this side closes"])
-def test_a_thread_that_rests_wakes_up_when_the_connection_ends(ends, end):
+def test_a_resting_thread_wakes_up_when_the_connection_is_closed(ends, end):
     mine, other = ends
     channel = Channel(mine)
     channel.use_doorbell(mmap.mmap(-1, mmap.PAGESIZE), 64)

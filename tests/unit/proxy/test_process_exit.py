@@ -1,4 +1,4 @@
-"""The end of a worker process, here of one without a model."""
+"""The exit of a worker process, here of one without a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-# Ends a process after a test's code.
+# Exits a process after a test's code.
 PROGRAM = """
 import atexit, ctypes, gc, sys, threading, time
 from pytriton.proxy.worker import process_exit
@@ -48,16 +48,16 @@ def test_the_model_is_released_after_the_exit_handlers():
     assert exit_after("atexit.register(print, 'handler')") == ("handler\nreleased\n", "")
 
 
-def test_a_model_that_is_not_deleted_then_is_collected():
+def test_a_model_in_a_reference_cycle_is_collected():
     assert exit_after("Cycle(); is_deleted = False")[0] == "released\ncollected\n"
 
 
-def test_objects_are_looked_through_only_if_there_is_a_reason():
+def test_objects_are_searched_only_if_necessary():
     assert exit_after("Cycle()")[0] == "released\n"
 
 
 @pytest.mark.parametrize("mode", ["w", "wb", "r+b", "a"])
-def test_files_that_are_open_are_written(tmp_path, mode):
+def test_open_files_are_flushed(tmp_path, mode):
     path = tmp_path / "file"
     path.touch()
     content = b"content" if "b" in mode else "content"
@@ -65,7 +65,7 @@ def test_files_that_are_open_are_written(tmp_path, mode):
     assert path.read_text() == "content"
 
 
-def test_pipes_that_are_open_are_written():
+def test_open_pipes_are_flushed():
     code = """
 import subprocess
 reader = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
@@ -81,7 +81,7 @@ def test_a_handler_that_raises_is_printed_and_the_others_run():
 
 
 @pytest.mark.parametrize("code", ["sys.exit(3)", "raise KeyboardInterrupt"])
-def test_a_handler_that_ends_the_process_does_not_keep_others_from_running(code):
+def test_other_handlers_run_after_one_that_exits(code):
     output, _ = exit_after(f"def end():\n    {code}\natexit.register(print, 'first')\natexit.register(end)")
     assert output == "first\nreleased\n"
 
@@ -95,7 +95,7 @@ def test_a_handler_that_hangs_is_abandoned():
     )
 
 
-def test_files_are_written_although_a_handler_hangs(tmp_path):
+def test_files_are_flushed_even_if_a_handler_hangs(tmp_path):
     path = tmp_path / "file"
     code = f"file = open({str(path)!r}, 'w'); file.write('content')\natexit.register(time.sleep, 1000)"
     exit_after(f"{code}\nprocess_exit.HANDLERS_TIMEOUT_S = 0.3; process_exit._FILES_TIMEOUT_S = 30")
@@ -122,7 +122,7 @@ atexit.register(print, "handler")
 
 
 @pytest.mark.parametrize("code", ["sys.stdout = None", "sys.stdout.close()", "sys.stdout = 7"])
-def test_a_stream_that_is_gone_does_not_keep_the_process(code):
+def test_a_closed_standard_stream_does_not_block_the_exit(code):
     code += "\nrelease = lambda: print('released', file=sys.stderr)"
     assert exit_after(code) == ("", "released\n")
 
@@ -146,7 +146,7 @@ except BaseException as error:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "told"),
+    ("error", "status", "message"),
     [
         ("SystemExit", 0, ""),
         ("SystemExit(3)", 3, ""),
@@ -154,16 +154,16 @@ except BaseException as error:
         ("KeyboardInterrupt", 1, "KeyboardInterrupt"),
     ],
 )
-def test_an_exception_that_nothing_catches_ends_the_process_whatever_its_threads_do(error, status, told):
+def test_an_uncaught_exception_ends_the_process_despite_busy_threads(error, status, message):
     command = [sys.executable, "-c", UNCAUGHT, "", error]
     process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert (process.returncode, process.stdout) == (status, "handler\n")
-    assert told in process.stderr
-    assert bool(process.stderr) == bool(told)
+    assert message in process.stderr
+    assert bool(process.stderr) == bool(message)
 
 
-def test_a_handler_that_hangs_does_not_keep_a_process_that_an_exception_ends():
+def test_a_hanging_handler_does_not_block_the_exit_after_an_exception():
     code = "process_exit.HANDLERS_TIMEOUT_S = 0.1; atexit.register(time.sleep, 1000)"
     process = subprocess.run([sys.executable, "-c", UNCAUGHT, code, "SystemExit(3)"], timeout=60, check=False)
 

@@ -107,9 +107,7 @@ class TestRegistry:
             assert worker.connections == 1
         worker.close(TIMEOUT_S)
 
-    def test_an_instance_for_which_no_thread_can_be_started_is_disconnected_and_others_are_served(
-        self, registry, monkeypatch, caplog
-    ):
+    def test_an_instance_without_a_thread_is_disconnected_and_others_are_served(self, registry, monkeypatch, caplog):
         def start(thread):
             raise RuntimeError("can't start new thread")
 
@@ -128,7 +126,7 @@ class TestRegistry:
         assert "A model instance cannot be accepted: can't start new thread" in caplog.text
         assert is_connected()
 
-    def test_an_instance_for_which_no_memory_can_be_opened_is_disconnected_and_others_are_served(
+    def test_an_instance_without_memory_is_disconnected_and_others_are_served(
         self, registry, wire, monkeypatch, caplog
     ):
         def no_files():
@@ -154,7 +152,7 @@ class TestRegistry:
         worker.close(TIMEOUT_S)
 
     @pytest.mark.parametrize("name", ["workers", "controller"])
-    def test_the_thread_is_not_busy_while_no_file_can_be_opened(self, registry, monkeypatch, name):
+    def test_the_thread_does_not_busy_wait_while_no_file_can_be_opened(self, registry, monkeypatch, name):
         times = []
 
         def accept(_):
@@ -167,7 +165,7 @@ class TestRegistry:
             wait_until(lambda: len(times) > 3)
         assert times[3] - times[0] > 0.1
 
-    def test_a_folder_that_somebody_has_deleted_is_named(self, registry, wire, folder):
+    def test_a_deleted_folder_is_named(self, registry, wire, folder):
         shutil.rmtree(folder)
 
         with pytest.raises(PyTritonRuntimeError, match=f"{folder}' has been deleted"):

@@ -28,7 +28,7 @@ def test_other_errors_have_no_status(text, code):
 
 
 @pytest.mark.parametrize("code", [ErrorCode.INVALID_ARG, ErrorCode.NOT_FOUND, ErrorCode.ALREADY_EXISTS])
-def test_a_code_is_a_status_without_words(code):
+def test_a_code_alone_is_read_as_a_status(code):
     found = read_status("no", code)
     assert found is not None
     assert (found[0].code, found[1]) == (code, "no")

@@ -39,7 +39,7 @@ def test_responses_are_dictionaries_lists_or_tuples(two, form):
     assert (result.compute_start_ns, result.compute_end_ns) == TIMES
 
 
-def test_outputs_of_a_whole_batch_travel_as_one_tensor(two):
+def test_outputs_of_a_whole_batch_are_sent_as_one_tensor(two):
     connection, batch = two
     returned = batched(lambda x: {"z": x + 1, "y": x})(batch.requests())
 
@@ -49,7 +49,7 @@ def test_outputs_of_a_whole_batch_travel_as_one_tensor(two):
     assert listed(outputs)["z"] == [(floats(2) + 1).tolist(), (floats(1, start=50) + 1).tolist()]
 
 
-def test_outputs_of_equal_shape_are_stacked_on_their_way(two):
+def test_outputs_of_equal_shape_are_sent_stacked(two):
     connection, batch = two
 
     result, _ = result_of(connection, batch, [[request["x"]] * 2 for request in batch.requests()])
@@ -57,7 +57,7 @@ def test_outputs_of_equal_shape_are_stacked_on_their_way(two):
     assert all(column.stacked for column in result.columns)
 
 
-def test_outputs_of_different_shapes_or_rows_travel_apart(two):
+def test_outputs_of_different_shapes_or_rows_are_sent_apart(two):
     connection, batch = two
     returned = [[floats(2, 1), floats(7)], [floats(1, 4), floats(1)]]
 
@@ -111,7 +111,7 @@ def test_outputs_that_are_not_requested_may_be_missing(wire):
 
 
 @pytest.mark.parametrize("stacked", [False, True])
-def test_a_requested_output_must_be_there_where_models_are_strict(wire, stacked):
+def test_a_strict_model_must_return_requested_outputs(wire, stacked):
     connection = wire(strict=True)
     batch = connection.batch({"x": floats(1)})
     returned = StackedOutputs({"y": floats(1)}, [1]) if stacked else [{"y": floats(1)}]
@@ -173,7 +173,7 @@ def test_arrays_of_any_layout_are_written_in_order(wire, array):
     assert listed(result_of(connection, batch, [[array]])[1]) == {"y": [array.tolist()]}
 
 
-def test_scalars_without_batching_travel_with_one_dimension(wire):
+def test_scalars_without_batching_are_sent_with_one_dimension(wire):
     connection = wire(outputs=[Tensor(name="y", shape=(), dtype=np.int32)], config=ModelConfig(batching=False))
     batch = connection.batch({"x": np.float32([1])})
 
@@ -253,7 +253,7 @@ def test_stacked_outputs_need_the_rows_of_the_batch():
         StackedOutputs([floats(4), floats(5)], [1, 3])
 
 
-def test_a_list_made_of_stacked_outputs_is_as_good(two):
+def test_a_list_of_stacked_outputs_is_sent_alike(two):
     connection, batch = two
     returned = list(batched(lambda x: [x, x])(batch.requests()))
 

@@ -1,4 +1,4 @@
-"""Stacked outputs behave as the list of dictionaries that they stand for, whatever is done to them."""
+"""Stacked outputs behave like the list of dictionaries that they stand for."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ VIEWS = {
 @given(
     ROWS, st.lists(st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(0, 4))), st.sampled_from(sorted(VIEWS))
 )
-def test_whatever_is_done_to_them(rows, operations, view):
+def test_they_behave_like_a_list_under_all_operations(rows, operations, view):
     expected, outputs = plain(rows), StackedOutputs({"y": numbers(rows)}, rows)
     for name, number in operations:
         place = number % len(expected) if expected else 0
@@ -85,7 +85,7 @@ def test_whatever_is_done_to_them(rows, operations, view):
     assert repr(outputs) == repr(expected)
 
 
-def test_a_list_that_takes_them_in():
+def test_a_list_may_be_extended_by_them():
     taken = [1]
     taken += StackedOutputs({"y": numbers([1, 1])}, [1, 1])
     taken.extend(StackedOutputs({"y": numbers([1])}, [1]))
@@ -100,7 +100,7 @@ def test_outputs_in_order_have_the_names_of_the_model(form):
     assert [type(each) for each in StackedOutputs(form([numbers([1])]), [1])] == [list]
 
 
-def test_until_somebody_looks_they_are_whole(wire):
+def test_they_stay_stacked_until_they_are_accessed(wire):
     connection = wire()
     batch = connection.batch({"x": floats(1)}, {"x": floats(1)})
     outputs = StackedOutputs({"y": floats(2), "z": floats(2)}, [1, 1])

@@ -62,7 +62,7 @@ def test_the_settings_name_the_receiver_and_the_resource():
     ("settings", "missing"),
     [([], "mode=opentelemetry"), (["mode=triton"], "mode=opentelemetry"), (SETTINGS[:1], "url")],
 )
-def test_settings_that_are_not_enough_are_refused(settings, missing):
+def test_incomplete_settings_are_refused(settings, missing):
     with pytest.raises(ValueError, match=missing) as caught:
         telemetry.parse_trace_config(settings)
     assert isinstance(caught.value, PyTritonBadParameterError)
@@ -88,7 +88,7 @@ def test_worker_processes_get_the_settings_as_variables(no_tracer, monkeypatch):
     assert tracer.telemetry_environment() == {}
 
 
-def test_worker_processes_send_nothing_by_a_protocol_that_they_do_not_speak(no_tracer, monkeypatch, caplog):
+def test_worker_processes_send_nothing_by_unsupported_protocols(no_tracer, monkeypatch, caplog):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://localhost:4317")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
     end = tracer.use_trace_config(SETTINGS)
@@ -100,12 +100,12 @@ def test_worker_processes_send_nothing_by_a_protocol_that_they_do_not_speak(no_t
 
 
 @pytest.mark.parametrize("settings", [None, [], ["mode=triton", "rate=1"]])
-def test_other_settings_change_nothing(no_tracer, settings):
+def test_other_settings_have_no_effect(no_tracer, settings):
     tracer.use_trace_config(settings)()
     assert tracer.telemetry_environment() == {}
 
 
-def test_a_receiver_that_is_not_there_holds_up_no_program(tmp_path):
+def test_a_missing_receiver_delays_no_program(tmp_path):
     code = f"""
 from pytriton.proxy.telemetry.tracer import current_tracer, use_trace_config
 use_trace_config({SETTINGS!r})
@@ -177,7 +177,7 @@ def test_the_servers_steps_are_spans(spans):
     assert found["queue"].parent.span_id == found["infer m"].get_span_context().span_id
 
 
-def test_a_span_goes_to_another_process_as_numbers(spans):
+def test_a_span_is_passed_to_another_process_as_numbers(spans):
     span = telemetry.get_telemetry_tracer().start_span("here")
     there = telemetry.start_span_from_remote(telemetry.get_span_dict(span), "there")
     telemetry.end_span(there, "it failed")

@@ -70,7 +70,7 @@ def waiting_task(loop):
 
 
 class TestEventLoop:
-    def test_it_starts_when_it_is_first_asked_for(self, loop, name):
+    def test_it_starts_on_first_use(self, loop, name):
         assert named(name) == []
 
         running = loop.get()
@@ -81,13 +81,13 @@ class TestEventLoop:
         assert run(running, asyncio.sleep(0, "done")) == "done"
         assert named(name) == [thread]
 
-    def test_one_that_has_not_started_can_be_stopped(self, loop, name):
+    def test_a_loop_that_has_not_started_can_be_stopped(self, loop, name):
         loop.stop()
         loop.stop()
 
         assert named(name) == []
 
-    def test_stopping_cancels_what_is_left_and_lets_it_clean_up(self, loop, name):
+    def test_stopping_cancels_remaining_tasks_and_lets_them_clean_up(self, loop, name):
         events = []
 
         async def waiting():
@@ -119,7 +119,7 @@ class TestEventLoop:
         assert tasks[0].cancelled()
         assert sorted(events) == ["cleaned up", "closed"]
 
-    def test_a_task_that_comes_with_the_end_starts_and_cleans_up(self, loop, name):
+    def test_a_task_added_during_the_stop_starts_and_cleans_up(self, loop, name):
         gate, events = threading.Event(), []
 
         async def waiting():
@@ -140,7 +140,7 @@ class TestEventLoop:
         assert events == ["started", "cleaned up"]
         assert tasks[0].cancelled()
 
-    def test_joining_waits_for_what_cleans_up(self, loop, name):
+    def test_joining_waits_for_cleanups(self, loop, name):
         cleaned = waiting_task(loop.get())
 
         loop.stop()
@@ -164,7 +164,7 @@ class TestEventLoop:
         loop.join(TIMEOUT_S)
         EventLoop(name, MainThread()).join(TIMEOUT_S)
 
-    def test_joining_does_not_wait_for_ever(self, loop, name):
+    def test_joining_times_out(self, loop, name):
         gate, blocked = threading.Event(), threading.Event()
         loop.get().call_soon_threadsafe(lambda: (blocked.set(), gate.wait(TIMEOUT_S)))
         assert blocked.wait(TIMEOUT_S)
@@ -182,7 +182,7 @@ class TestEventLoop:
 
         assert run(loop.get(), join()) == "joined"
 
-    def test_what_does_not_let_itself_be_cancelled_keeps_nobody(self, loop, name):
+    def test_tasks_that_ignore_their_cancellation_do_not_block_the_stop(self, loop, name):
         entered = threading.Event()
 
         async def stubborn():
@@ -203,7 +203,7 @@ class TestEventLoop:
         assert running.is_closed()
         assert not task.done()
 
-    def test_one_that_is_stopped_starts_anew_when_it_is_asked_for(self, loop, name):
+    def test_a_stopped_loop_restarts_on_use(self, loop, name):
         before = loop.get()
         loop.stop()
         wait_until_gone(name)
@@ -211,7 +211,7 @@ class TestEventLoop:
         assert loop.get() is not before
         assert run(loop.get(), asyncio.sleep(0, "done")) == "done"
 
-    def test_one_for_which_no_thread_is_left_starts_later(self, loop, name):
+    def test_a_loop_without_an_available_thread_starts_later(self, loop, name):
         with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
             loop.enter()
 
@@ -220,7 +220,7 @@ class TestEventLoop:
         loop.leave()
         wait_until_gone(name)
 
-    def test_a_retired_one_stops_when_the_last_user_leaves(self, loop, name):
+    def test_a_retired_loop_stops_with_its_last_user(self, loop, name):
         running = loop.enter()
         assert loop.enter() is running
         loop.retire()
@@ -231,7 +231,7 @@ class TestEventLoop:
 
         wait_until_gone(name)
 
-    def test_a_retired_one_without_users_stops_at_once(self, loop, name):
+    def test_a_retired_loop_without_users_stops_at_once(self, loop, name):
         loop.enter()
         loop.leave()
         assert len(named(name)) == 1, "it is not retired, and may be needed again"
@@ -257,7 +257,7 @@ class TestThreadPool:
         pool.stop()
         wait_until_gone(name)
 
-    def test_it_grows_to_its_size_only(self, name):
+    def test_it_grows_up_to_its_size(self, name):
         pool = ThreadPool(3, name)
         gate, running, done = threading.Event(), threading.Semaphore(0), threading.Semaphore(0)
 
@@ -279,7 +279,7 @@ class TestThreadPool:
         pool.stop()
         wait_until_gone(name)
 
-    def test_work_for_which_no_thread_is_left_is_refused_and_later_work_is_done(self, name):
+    def test_work_is_refused_only_while_no_thread_can_start(self, name):
         pool = ThreadPool(1, name)
         with no_threads(), pytest.raises(RuntimeError, match="can't start new thread"):
             pool.submit(lambda: None)
@@ -290,7 +290,7 @@ class TestThreadPool:
         pool.stop()
         wait_until_gone(name)
 
-    def test_threads_that_run_do_the_work_of_those_that_cannot_start(self, name):
+    def test_running_threads_do_the_work_of_those_that_cannot_start(self, name):
         pool = ThreadPool(2, name)
         gate, done = threading.Event(), threading.Event()
         pool.submit(lambda: gate.wait(TIMEOUT_S))
@@ -316,7 +316,7 @@ class TestThreadPool:
         wait_until_gone(name)
         assert done == [0, 1, 2]
 
-    def test_it_keeps_nothing_of_work_that_is_done(self, name):
+    def test_it_keeps_no_reference_to_finished_work(self, name):
         class Work:
             def __init__(self, gone):
                 self._gone = gone

@@ -73,7 +73,7 @@ def test_a_thread_with_a_policy_of_its_own_keeps_it():
     assert in_a_thread(*steps) == [None, None, os.SCHED_BATCH]
 
 
-def test_policy_and_nice_value_stay_as_they_are():
+def test_policy_and_nice_value_are_not_changed():
     def policy():
         return os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK, os.getpriority(os.PRIO_PROCESS, 0)
 

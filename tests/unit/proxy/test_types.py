@@ -45,7 +45,7 @@ def test_it_is_a_dataclass(each):
     assert pickle.loads(pickle.dumps(each)).parameters == {"n": 1}
 
 
-def test_a_request_has_more_than_arrays():
+def test_a_request_has_metadata():
     request = Request({"x": X}, {"temperature": 1}, "span", requested_output_names=["y"], request_id="7")
 
     assert request.parameters == {"temperature": 1}
@@ -54,13 +54,13 @@ def test_a_request_has_more_than_arrays():
     assert request.request_id == "7"
 
 
-def test_by_default_a_request_has_arrays_alone():
+def test_by_default_a_request_has_only_arrays():
     request = Request({"x": X})
 
     assert (request.parameters, request.span, request.requested_output_names, request.request_id) == (None,) * 4
 
 
-def test_they_show_what_is_in_them():
+def test_their_representations_show_their_contents():
     assert "'x'" in repr(Request({"x": X}, {"n": 1}))
     assert "{'n': 1}" in repr(Request({"x": X}, {"n": 1}))
     assert repr(Response({"x": X})).startswith("Response({'x'")

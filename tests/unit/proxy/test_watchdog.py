@@ -51,7 +51,7 @@ def test_a_call_that_ends_in_time_is_not_reported(watchdog, reports):
     assert reports == [True]
 
 
-def test_a_stream_hangs_no_more_when_it_takes_a_step_and_may_hang_again(watchdog, reports):
+def test_a_stream_no_longer_hangs_after_a_step_and_may_hang_again(watchdog, reports):
     watchdog.begin("stream")
     wait_until(lambda: reports == [True])
 
@@ -62,7 +62,7 @@ def test_a_stream_hangs_no_more_when_it_takes_a_step_and_may_hang_again(watchdog
     assert reports == [True, False, True, False]
 
 
-def test_calls_that_hang_no_longer_count_after_closing(watchdog, reports):
+def test_hanging_calls_no_longer_count_after_closing(watchdog, reports):
     watchdog.begin("call")
     wait_until(lambda: reports == [True])
 

@@ -69,7 +69,7 @@ class TestWorker:
             assert 0 < result.compute_start_ns <= result.compute_end_ns
 
     @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt("no"), GeneratorExit()])
-    def test_whatever_is_raised_is_answered_and_the_next_batch_too(self, serve, error):
+    def test_after_any_exception_the_next_batch_is_served(self, serve, error):
         calls = []
 
         def once(requests):
@@ -86,23 +86,23 @@ class TestWorker:
         assert instance.infer({"x": X})[1]["y"][0].tolist() == (X * 2).tolist()
 
     def test_an_unrecoverable_error_is_reported_after_its_response(self, serve):
-        told = []
+        reported = []
         error = PyTritonUnrecoverableError("gone")
-        _, instance = serve(failing(error), told.append)
+        _, instance = serve(failing(error), reported.append)
         result, _ = instance.infer({"x": X})
 
         assert result.failures[0].message == "model 'm': PyTritonUnrecoverableError: gone"
-        instance.notify({"x": X})  # the worker goes on, until it is stopped
+        instance.notify({"x": X})  # the worker continues, until it is stopped
         instance.response([1])
-        assert told[0] is error
+        assert reported[0] is error
 
-    def test_inputs_are_released_once_the_batch_is_answered(self, serve):
+    def test_inputs_are_released_once_the_result_is_sent(self, serve):
         _, instance = serve(double)
         for _ in range(3):
             instance.infer({"x": X})
             gc.collect()
 
-        # The worker may still hold the one that it has just answered.
+        # The worker may still hold the one that it has just served.
         assert instance.connection.arena.in_use() <= 1
 
     def test_two_instances_of_one_callable_take_turns(self, wire):
@@ -130,7 +130,7 @@ class TestWorker:
 
         assert max(most) == 1
 
-    def test_an_instance_that_leaves_ends_its_thread(self, serve):
+    def test_the_thread_of_a_disconnected_instance_ends(self, serve):
         worker, instance = serve(double)
         (thread,) = [each for each in threading.enumerate() if each.name == "pytriton-worker-m"]
 
@@ -159,7 +159,7 @@ class TestWorker:
         worker.close(TIMEOUT_S)
         assert ended.is_set()
 
-    def test_a_closed_worker_takes_no_more_instances(self, wire):
+    def test_a_closed_worker_accepts_no_more_instances(self, wire):
         connection = wire()
         worker = Worker(double, connection.signature)
         worker.close(0)
@@ -174,7 +174,7 @@ class TestWorker:
         ours.close()
 
     @pytest.mark.parametrize("gpu_memory", [-1, 64, 1 << 62], ids=["before", "nothing", "behind"])
-    def test_gpu_memory_that_cannot_be_opened_is_not_used(self, wire, gpu_memory, monkeypatch):
+    def test_unavailable_gpu_memory_is_not_used(self, wire, gpu_memory, monkeypatch):
         monkeypatch.setattr(device_arena, "_refusal", None)  # which is for the whole process
         connection = wire()
         worker = Worker(double, connection.signature)
@@ -192,7 +192,7 @@ class TestWorker:
         assert not thread.is_alive()
 
     @pytest.mark.parametrize("doorbell", [-1, 1 << 62], ids=["before", "behind"])
-    def test_an_instance_whose_doorbell_is_not_in_its_arena_is_disconnected(self, wire, doorbell):
+    def test_an_instance_with_an_invalid_doorbell_is_disconnected(self, wire, doorbell):
         connection = wire()
         worker = Worker(double, connection.signature)
         ours, theirs = channels()
@@ -207,7 +207,7 @@ class TestWorker:
         ours.close()
 
     @pytest.mark.parametrize("doorbell", [-1, 1 << 62], ids=["before", "behind"])
-    def test_an_instance_of_a_coroutine_whose_doorbell_is_not_in_its_arena_is_disconnected(self, wire, doorbell):
+    def test_an_instance_of_a_coroutine_with_an_invalid_doorbell_is_disconnected(self, wire, doorbell):
         async def infer(requests):
             return []
 
@@ -243,7 +243,7 @@ class TestWorker:
         def known():
             return [batch_size for channel, batch_size in seen if channel is not instance.channel]
 
-        wait_until(lambda: known()[-2:] == [2, 0])  # 0: nobody has come for a second
+        wait_until(lambda: known()[-2:] == [2, 0])  # 0: no instance has connected for a second
         assert [batch_size for batch_size in known() if batch_size] == [1, 3, 2]
 
     def test_an_unknown_notification_closes_the_connection(self, serve):

@@ -228,7 +228,7 @@ def channels():
 
 
 def serve_instance(worker, channel, connection, **options):
-    """Has a worker serve an instance in a thread of its own, as the listener does."""
+    """Has a worker serve an instance in its own thread, as the listener does."""
     arguments = channel, os.dup(connection.arena.fd)
     threading.Thread(target=worker.serve, args=arguments, kwargs=options, daemon=True).start()
 
@@ -270,7 +270,7 @@ class Instance:
         self.results = PeerArena(fd)
         self.sequence = 0
         self.ended = set()  # pairs of a batch's sequence and a request
-        self.notifications = 0  # that brought answers
+        self.notifications = 0  # that contained replies
         self.returned = []  # sequences of batches that the callable has returned from, and that were not ended then
         self._offsets = {}
         self._rows = {}

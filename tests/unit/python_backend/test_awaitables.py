@@ -93,8 +93,8 @@ def is_deferred(kind):
     return KINDS[kind][1] is DECORATED
 
 
-def answers(instance, kind, *requests):
-    """The answers to one batch of a model that is not decoupled."""
+def responses_of(instance, kind, *requests):
+    """The responses to one batch of a model that is not decoupled."""
     sequence = instance.notify(*requests)
     if is_deferred(kind):
         return [instance.stream(sequence, index)[0] for index in range(len(requests))]
@@ -104,10 +104,10 @@ def answers(instance, kind, *requests):
 
 
 @every_kind
-def test_it_answers_each_request(serve, kind):
+def test_it_responds_to_each_request(serve, kind):
     instance = serve(source(kind, ANSWERS))
     for value in range(3):
-        assert answers(instance, kind, x(value), x(1)) == [[[2 * value]], [[2]]]
+        assert responses_of(instance, kind, x(value), x(1)) == [[[2 * value]], [[2]]]
 
 
 @every_kind
@@ -151,7 +151,7 @@ return [None]
 
 @passed_on
 @pytest.mark.parametrize("decoupled", [False, True])
-def test_what_it_raises_fails_the_batch(serve, kind, decoupled):
+def test_its_exceptions_fail_the_batch(serve, kind, decoupled):
     body = 'await asyncio.sleep(0)\nraise ValueError("no weights")'
     instance = serve(source(kind, body), config_of(decoupled=decoupled))
     sequence = instance.notify(x(1))
@@ -172,7 +172,7 @@ def test_a_list_of_a_decoupled_model_is_refused(serve, kind):
 
 
 @passed_on
-def test_a_request_may_be_answered_by_its_sender_later(serve, kind):
+def test_a_sender_may_respond_later(serve, kind):
     body = """
 async def answer(sender):
     await asyncio.sleep(0.05)
@@ -191,7 +191,7 @@ return [None, y(8)]
 
 
 @passed_on
-def test_a_request_that_was_answered_keeps_its_response_when_execute_fails(serve, kind):
+def test_sent_responses_are_kept_when_execute_fails(serve, kind):
     body = "requests[0].get_response_sender().send(y(7), FINAL)\nraise ValueError('no luck')"
     instance = serve(source(kind, body))
     sequence = instance.notify(x(1), x(2))
@@ -216,7 +216,7 @@ def test_a_request_whose_sender_is_dropped_fails(serve, kind):
     assert item == (1, DROPPED)
 
 
-def test_a_call_that_nobody_waits_for_is_cancelled(serve, tmp_path):
+def test_an_abandoned_call_is_cancelled(serve, tmp_path):
     body = f"""
 try:
     await asyncio.sleep(60)
@@ -233,7 +233,7 @@ except asyncio.CancelledError:
 
 
 @pytest.mark.parametrize(("kind", "decoupled"), [("decorated", False), ("returned", False), ("returned", True)])
-def test_a_call_that_nothing_awaits_is_closed_as_a_whole(repository, recwarn, kind, decoupled):
+def test_a_call_that_is_never_awaited_is_closed_as_a_whole(repository, recwarn, kind, decoupled):
     loaded = loader.load(repository(source(kind, ANSWERS), config_of(decoupled=decoupled)))
     connection = Wire.of(loaded.signature)
     arguments = [respond] if decoupled or is_deferred(kind) else []

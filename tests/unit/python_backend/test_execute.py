@@ -48,17 +48,17 @@ def failures(instance, *requests):
     return [(failure.request, failure.code, failure.message) for failure in result.failures]
 
 
-def test_it_answers_each_request(serve):
+def test_it_responds_to_each_request(serve):
     _, outputs = response(serve(ADD), x(1), x(2))
     assert [array.tolist() for array in outputs["y"]] == [[[2]], [[3]]]
 
 
-def test_requests_of_different_shapes_are_answered(serve):
+def test_requests_of_different_shapes_are_served(serve):
     _, outputs = response(serve(ADD), x(1), x(2, 3))
     assert [array.tolist() for array in outputs["y"]] == [[[2]], [[3, 4]]]
 
 
-def test_an_error_is_that_of_its_own_request(serve):
+def test_an_error_fails_its_own_request(serve):
     instance = serve(
         model("""
 responses = []
@@ -107,7 +107,7 @@ def test_an_invalid_response_is_refused(serve, returned, message):
     assert message in said
 
 
-def test_outputs_are_sent_as_they_are(serve):
+def test_outputs_are_sent_unchanged(serve):
     body = """
 return [pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array(7, np.int64))]) for _ in requests]
 """
@@ -131,7 +131,7 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("y", array)]) for array in a
     assert held == [[0, 4], [1], [2], [3]]
 
 
-def test_a_list_of_outputs_may_be_used_again(serve):
+def test_a_list_of_outputs_may_be_reused(serve):
     body = """
 outputs, responses = [], []
 for request in requests:
@@ -169,7 +169,7 @@ response = pb_utils.InferenceResponse(tensors, parameters={"a": 1})
 
 
 @pytest.mark.parametrize("send", ["return [response]", "requests[0].get_response_sender().send(response)"])
-def test_outputs_that_are_not_declared_are_left_out(serve, caplog, send):
+def test_undeclared_outputs_are_dropped(serve, caplog, send):
     instance = serve(model(UNDECLARED + send))
     for value in range(3):
         result, outputs = response(instance, x(value))
@@ -243,7 +243,7 @@ return [pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0]
 def test_requests_have_their_metadata(serve):
     body = """
 import json
-told = [
+descriptions = [
     [
         request.request_id(), request.correlation_id(), request.flags(), request.timeout(), request.priority(),
         request.trace().id(), request.trace().get_context(), json.loads(request.parameters()),
@@ -252,7 +252,7 @@ told = [
     for request in requests
 ]
 return [
-    pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([json.dumps(each)], object))]) for each in told
+    pb_utils.InferenceResponse([pb_utils.Tensor("y", np.array([json.dumps(each)], object))]) for each in descriptions
 ]
 """
     config = config_of(outputs=[tensor("y", "TYPE_STRING"), tensor("z")])
@@ -269,7 +269,7 @@ return [
     ]
 
 
-def test_a_request_is_returned_to_the_server(serve):
+def test_a_request_is_returned_to_the_server_for_rescheduling(serve):
     body = """
 requests[1].set_release_flags(pb_utils.TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
 y = pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_numpy())])
@@ -280,15 +280,15 @@ return [y, None]
     assert outputs["y"][1] is None
 
 
-def test_a_request_may_be_answered_by_its_sender_from_a_thread(serve):
+def test_a_sender_may_respond_from_a_thread(serve):
     body = """
-def answer(sender, array):
+def respond(sender, array):
     sender.send(pb_utils.InferenceResponse([pb_utils.Tensor("y", array)]))
     sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 
 for request in requests:
     sender, array = request.get_response_sender(), request.inputs()[0].as_numpy()
-    threading.Timer(0.01, answer, (sender, array)).start()
+    threading.Timer(0.01, respond, (sender, array)).start()
 return [None] * len(requests)
 """
     _, outputs = response(serve(model(body)), x(1), x(2))
@@ -304,7 +304,7 @@ def test_a_request_whose_sender_is_dropped_fails(serve):
     )
 
 
-def test_a_sender_answers_a_request_once(serve):
+def test_a_sender_responds_once(serve):
     body = """
 sender = requests[0].get_response_sender()
 response = pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_numpy())])
@@ -320,7 +320,7 @@ except pb_utils.TritonModelException as error:
     assert outputs["y"][0].tolist() == [[4]]
 
 
-def test_a_request_that_was_answered_keeps_its_response_when_execute_fails(serve):
+def test_sent_responses_are_kept_when_execute_fails(serve):
     body = """
 x = requests[0].inputs()[0].as_numpy()
 requests[0].get_response_sender().send(pb_utils.InferenceResponse([pb_utils.Tensor("y", x)]))
@@ -337,7 +337,7 @@ def test_a_sender_that_sends_only_the_final_flag_is_refused(serve):
     assert "Non-decoupled model cannot send complete final before sending a response" in message
 
 
-def test_a_response_that_was_sent_comes_before_one_that_is_returned(serve):
+def test_a_sent_response_takes_precedence_over_a_returned_one(serve):
     body = """
 x = requests[0].inputs()[0].as_numpy()
 requests[0].get_response_sender().send(pb_utils.InferenceResponse([pb_utils.Tensor("y", x + 1)]))
@@ -353,12 +353,12 @@ y = pb_utils.InferenceResponse([pb_utils.Tensor("y", requests[0].inputs()[0].as_
 """
 
 
-def test_a_request_is_either_answered_or_returned(serve):
+def test_a_request_gets_a_response_or_is_rescheduled_but_not_both(serve):
     ((_, _, message),) = failures(serve(model(f"{BOTH}return [y]")), x(1))
     assert message.startswith(f"{FAILED}Expected a None object in the execute return for a rescheduled request")
 
 
-def test_a_request_that_was_answered_is_not_returned(serve):
+def test_a_request_with_a_response_is_not_rescheduled(serve):
     result, outputs = response(serve(model(f"{BOTH}requests[0].get_response_sender().send(y)")), x(1))
     assert result.failures == []
     assert outputs["y"][0].tolist() == [[1]]

@@ -43,12 +43,12 @@ def run(code, *folders):
 
 
 @pytest.mark.parametrize("first", ["triton_python_backend_utils", "c_python_backend_utils"])
-def test_they_need_not_have_the_package(only_numpy, first):
+def test_they_do_not_need_the_package(only_numpy, first):
     second = {"c_python_backend_utils": "triton_python_backend_utils"}.get(first, "c_python_backend_utils")
     assert run(TENSOR.format(first=first, second=second), only_numpy, _IMPORTABLE) == "[1.0, 1.0]"
 
 
-def test_they_are_those_of_the_package_if_it_is_there(only_numpy):
+def test_they_are_those_of_the_package_if_it_is_installed(only_numpy):
     package = pathlib.Path(_IMPORTABLE).parents[2]
     code = """
 import triton_python_backend_utils, pytriton
@@ -58,7 +58,7 @@ print(triton_python_backend_utils is ours, pytriton.__name__, bool(pytriton.__fi
     assert run(code, only_numpy, package, _IMPORTABLE) == "True pytriton True"
 
 
-def test_another_package_of_that_name_is_no_obstacle(only_numpy):
+def test_another_package_of_that_name_does_no_harm(only_numpy):
     (only_numpy / "pytriton").mkdir()
     (only_numpy / "pytriton" / "__init__.py").write_text("raise ImportError('another one')")
     code = TENSOR.format(first="triton_python_backend_utils", second="c_python_backend_utils")
@@ -89,7 +89,7 @@ def test_a_models_own_copy_comes_first(only_numpy):
         "pb_utils.is_model_ready('m')",
     ],
 )
-def test_what_needs_the_server_is_refused(only_numpy, call):
+def test_features_that_need_the_server_are_refused(only_numpy, call):
     assert run(REFUSAL.format(call=call), only_numpy, _IMPORTABLE) == (
         "there is no server to send requests to from here: do so in the model's process, not in one that it has started"
     )

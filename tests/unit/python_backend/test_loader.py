@@ -63,7 +63,7 @@ def test_initialize_is_given_strings(repository):
     }
 
 
-def test_a_model_needs_execute_alone(repository):
+def test_a_model_needs_only_execute(repository):
     loaded = loader.load(repository(BARE))
     loaded.finalize()
     assert loaded.is_ready is None
@@ -95,14 +95,14 @@ READY = False
 
 
 @pytest.mark.parametrize("method", ["def", "async def"])
-def test_a_model_says_whether_it_is_ready(repository, method):
+def test_a_model_tells_whether_it_is_ready(repository, method):
     loaded = loader.load(repository(BARE + IS_READY.replace("def", method)))
     assert not loaded.is_ready()
     sys.modules["1.model"].READY = True
     assert loaded.is_ready()
 
 
-def test_our_utilities_win_over_a_copy_beside_the_model(repository):
+def test_our_utilities_take_precedence_over_a_copy_beside_the_model(repository):
     command = repository(
         "import triton_python_backend_utils as pb_utils" + BARE,
         triton_python_backend_utils="raise ImportError('an old copy')",
@@ -116,7 +116,7 @@ def test_modules_beside_the_model_are_found(repository):
     assert seen() == 7
 
 
-def test_relative_imports_find_what_is_beside_the_model(repository):
+def test_relative_imports_find_modules_beside_the_model(repository):
     command = repository(
         """
         from . import helper
@@ -134,7 +134,7 @@ def test_relative_imports_find_what_is_beside_the_model(repository):
     assert seen() == ("1.model", "1", 8, 7)
 
 
-def test_a_versions_folder_may_be_a_package_of_its_own(repository):
+def test_a_versions_folder_may_be_a_package(repository):
     loader.load(repository("from . import VALUE as seen\n" + BARE, __init__="VALUE = 7"))
     assert seen() == 7
 
@@ -230,7 +230,7 @@ def test_errors_show_the_models_own_lines(repository):
     assert (last.filename.endswith("/1/model.py"), last.lineno, last.name) == (True, 7, "initialize")
 
 
-def test_a_failed_import_is_tried_again(repository):
+def test_a_failed_import_is_retried(repository):
     command = repository("raise RuntimeError('not now')")
     with pytest.raises(RuntimeError):
         loader.load(command)

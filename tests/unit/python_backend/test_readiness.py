@@ -11,7 +11,7 @@ from pytriton.python_backend.readiness import ReadinessCheck
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_the_result_is_the_models(ready):
+def test_the_result_is_that_of_the_model(ready):
     async def is_ready():
         return ready
 
@@ -25,7 +25,7 @@ def test_a_result_other_than_a_boolean_is_refused(returned):
         ReadinessCheck(lambda: returned, "m")()
 
 
-def test_an_exception_is_the_models_own_each_time():
+def test_exceptions_of_the_model_are_raised_each_time():
     calls = []
 
     def is_ready():
@@ -39,7 +39,7 @@ def test_an_exception_is_the_models_own_each_time():
         assert len(calls) == number
 
 
-def test_a_check_that_takes_too_long_fails_and_goes_on():
+def test_a_check_that_takes_too_long_fails_and_continues():
     gate, calls = threading.Event(), []
 
     def is_ready():

@@ -28,7 +28,7 @@ for request in requests:
     assert instance.stream(sequence, 1) == [[[0]], [[1]], [[2]]]
 
 
-def test_the_last_response_may_bring_the_final_flag(serve):
+def test_the_last_response_may_have_the_final_flag(serve):
     instance = serve(model("requests[0].get_response_sender().send(y(1), FINAL)"), DECOUPLED)
     assert instance.stream(instance.notify(x(1))) == [[[1]]]
 
@@ -41,14 +41,14 @@ def test_a_request_may_get_no_response(serve):
 def test_threads_send_after_execute_has_returned(serve):
     instance = serve(
         model("""
-def answer(sender, value):
+def respond(sender, value):
     for _ in range(2):
         sender.send(y(value))
     sender.send(flags=FINAL)
 
 for request in requests:
     value = request.inputs()[0].as_numpy()[0, 0]
-    threading.Timer(0.01, answer, (request.get_response_sender(), value)).start()
+    threading.Timer(0.01, respond, (request.get_response_sender(), value)).start()
 """),
         DECOUPLED,
     )
@@ -59,7 +59,7 @@ for request in requests:
     assert instance.returned == sequences
 
 
-def test_execute_is_called_for_one_batch_after_the_other_in_one_thread(serve):
+def test_execute_is_called_in_one_thread_for_one_batch_at_a_time(serve):
     instance = serve(
         """
 import threading
@@ -112,7 +112,7 @@ sender.send(flags=FINAL)
         assert instance.stream(instance.notify(x(1))) == [[[0]], [[1]], [[2]]]
 
 
-def test_outputs_that_are_not_declared_are_left_out(serve, caplog):
+def test_undeclared_outputs_are_dropped(serve, caplog):
     for source in (model, asynchronous):
         instance = serve(
             source("""
@@ -143,7 +143,7 @@ sender.send(pb_utils.InferenceResponse(error=error), FINAL)
     assert failure(items[1]) == (4, "out of words")
 
 
-def test_responses_after_an_error_are_left_out_with_one_warning(serve, caplog):
+def test_responses_after_an_error_are_dropped_with_one_warning(serve, caplog):
     for source in (model, asynchronous):
         instance = serve(
             source("""
@@ -168,7 +168,7 @@ else:
         caplog.clear()
 
 
-def test_response_parameters_travel_with_each_response(serve):
+def test_each_response_has_its_own_parameters(serve):
     instance = serve(
         model("""
 sender = requests[0].get_response_sender()
@@ -183,7 +183,7 @@ sender.send(flags=FINAL)
     assert [instance.next_response()[0].parameters for _ in range(3)] == [{}, {"number": 1}, {}]
 
 
-def test_an_exception_ends_what_has_not_ended(serve):
+def test_an_exception_ends_open_requests(serve):
     instance = serve(
         model("""
 senders = [request.get_response_sender() for request in requests]
@@ -206,7 +206,7 @@ def test_a_returned_list_is_refused(serve):
 
 
 @pytest.mark.parametrize("body", ["pass", "requests.pop().get_response_sender().send(y(1))"])
-def test_a_request_that_nobody_can_answer_fails(serve, body):
+def test_a_request_whose_sender_is_dropped_fails(serve, body):
     for source in (model, asynchronous):
         instance = serve(source(body), DECOUPLED)
         assert failure(instance.stream(instance.notify(x(1)))[-1]) == (1, DROPPED)
@@ -289,7 +289,7 @@ requests[1].get_response_sender().send(flags=FINAL)
         assert instance.stream(sequence, 1) == [[[1]]]
 
 
-def test_a_cancelled_request_is_ended_when_all_of_its_batch_are(serve):
+def test_a_cancelled_request_is_ended_once_its_whole_batch_is_cancelled(serve):
     instance = serve(
         """
 import triton_python_backend_utils as pb_utils
@@ -330,7 +330,7 @@ class TritonPythonModel:
     assert not closing.is_alive()
 
 
-def test_many_threads_may_end_a_request_and_one_does(serve):
+def test_of_many_threads_one_ends_a_request(serve):
     instance = serve(
         model("""
 for request in requests:

@@ -109,7 +109,7 @@ def test_pytorch_shares_memory_both_ways():
     assert torch.from_dlpack(taken).data_ptr() == tensor.data_ptr()
 
 
-def test_pytorch_bfloat16_comes_and_goes():
+def test_pytorch_bfloat16_is_converted_both_ways():
     torch = pytest.importorskip("torch")
     tensor = torch.tensor([1.5, -2], dtype=torch.bfloat16)
     for source in (tensor, torch.utils.dlpack.to_dlpack(tensor)):
@@ -124,7 +124,7 @@ def test_bf16_is_that_of_ml_dtypes():
     assert pb_utils.triton_to_numpy_type(14) is ml_dtypes.bfloat16
 
 
-def test_without_ml_dtypes_bf16_is_passed_on_and_cannot_be_read(monkeypatch):
+def test_without_ml_dtypes_bf16_is_passed_on_but_cannot_be_read(monkeypatch):
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     monkeypatch.delitem(DTYPE_BY_CODE, BF16, raising=False)
     monkeypatch.delitem(CODE_BY_DTYPE, OPAQUE, raising=False)

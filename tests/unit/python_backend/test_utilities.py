@@ -31,7 +31,7 @@ class TestByteTensors:
         if items:
             assert pb_utils.deserialize_bytes_tensor(serialized.item()).tolist() == items
 
-    def test_texts_and_objects_are_written_as_utf_8(self):
+    def test_strings_and_objects_are_written_as_utf_8(self):
         for array in (np.array(["é"]), np.array(["é"], object)):
             assert pb_utils.deserialize_bytes_tensor(pb_utils.serialize_byte_tensor(array)).tolist() == ["é".encode()]
         assert pb_utils.serialize_byte_tensor(np.array([[7]], object)).item() == b"\1\0\0\x007"
@@ -63,7 +63,7 @@ class TestErrors:
         assert pb_utils.TritonError(b"no such word").message() == "no such word"
         assert str(pb_utils.TritonModelException(b"no weights")) == "no weights"
 
-    def test_a_message_is_a_text(self):
+    def test_a_message_is_a_string(self):
         with pytest.raises(TypeError, match="ValueError"):
             pb_utils.TritonError(ValueError("no"))
 
@@ -178,7 +178,7 @@ class TestRequests:
         with pytest.raises(Refused, match="ndarray among its inputs"):
             pb_utils.InferenceRequest("other", ["y"], [np.zeros(1)])
 
-    def test_only_served_requests_are_answered(self):
+    def test_only_served_requests_have_response_senders(self):
         request = pb_utils.InferenceRequest(model_name="other", requested_output_names=["y"], inputs=[])
         with pytest.raises(Refused, match="response sender"):
             request.get_response_sender()
@@ -209,7 +209,7 @@ class TestModelConfig:
     def of(**config):
         return pb_utils.ModelConfig(json.dumps({"name": "m", **config}))
 
-    def test_it_is_completed(self):
+    def test_a_configuration_is_completed(self):
         config = self.of(input=[], max_batch_size=0)
         config.set_max_batch_size(8)
         config.set_dynamic_batching()
@@ -225,7 +225,7 @@ class TestModelConfig:
             "output": [{"name": "y", "data_type": "TYPE_FP32", "dims": [2, -1]}],
         }
 
-    def test_equal_settings_in_config_pbtxt_are_no_contradiction(self):
+    def test_equal_settings_in_config_pbtxt_are_accepted(self):
         config = self.of(output=[tensor("y")], max_batch_size=8, dynamic_batching={"a": 1})
         config.add_output(tensor("y"))
         config.set_max_batch_size(8)
@@ -240,7 +240,7 @@ class TestModelConfig:
         config.add_output({"name": "y", "data_type": "TYPE_FP32", "dims": np.array([2, -1])})
         assert json.dumps(config.as_dict()["output"][0]["dims"]) == "[2, -1]"
 
-    def test_settings_that_config_pbtxt_leaves_open_are_filled_in(self):
+    def test_settings_missing_in_config_pbtxt_are_filled_in(self):
         config = self.of(output=[{"name": "y", "data_type": "TYPE_INVALID", "dims": []}])
         config.add_output(tensor("y"))
         assert config.as_dict()["output"] == [tensor("y")]

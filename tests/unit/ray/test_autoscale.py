@@ -1,4 +1,4 @@
-"""How many replicas a pool should have, by the load of those that it has."""
+"""The number of replicas that a pool should have under its current load."""
 
 import pytest
 
@@ -30,27 +30,27 @@ def load(*, queue_ms=(), pending=(), busy=()):
         ([200.0, 100.0], 6),
     ],
 )
-def test_as_many_replicas_as_the_queue_is_too_long(queues, replicas):
+def test_the_number_of_replicas_grows_with_the_queue(queues, replicas):
     busy = [1.0] * len(queues)
     assert POLICY.replicas(load(queue_ms=queues, busy=busy), len(queues)) == replicas
 
 
-def test_those_that_are_starting_count():
+def test_starting_replicas_count():
     assert POLICY.replicas(load(queue_ms=[100.0], busy=[1.0]), 3) == 3
 
 
-def test_nothing_is_decided_without_a_measurement():
+def test_without_a_measurement_the_number_is_kept():
     assert POLICY.replicas({}, 4) == 4
     assert POLICY.replicas(load(), 4) == 4
 
 
-def test_one_is_removed_while_the_others_could_do_its_work():
+def test_one_replica_is_removed_while_the_others_can_do_its_work():
     assert POLICY.replicas(load(queue_ms=[0.0, 0.0, 0.0], busy=[0.4, 0.4, 0.4]), 3) == 2
     assert POLICY.replicas(load(queue_ms=[0.0, 0.0, 0.0], busy=[0.5, 0.5, 0.5]), 3) == 3
     assert POLICY.replicas(load(queue_ms=[0.0], busy=[0.0]), 1) == 1
 
 
-def test_pending_requests_count_where_a_limit_is_given():
+def test_pending_requests_count_if_a_limit_is_given():
     policy = ScalingPolicy(queue_ms=50, max_pending=10, max_busy=0.7)
     assert policy.replicas(load(queue_ms=[0.0], pending=[25.0], busy=[0.1]), 1) == 3
     assert policy.replicas(load(queue_ms=[0.0, 0.0], pending=[8.0, 8.0], busy=[0.1, 0.1]), 2) == 2
@@ -70,12 +70,12 @@ def test_pending_requests_count_where_a_limit_is_given():
         {"min_replicas": 1, "max_replicas": 2, "downscale_delay_s": -1},
     ],
 )
-def test_what_cannot_work_is_refused(arguments):
+def test_invalid_settings_are_refused(arguments):
     with pytest.raises(PyTritonBadParameterError, match="Autoscale: "):
         Autoscale(**arguments)
 
 
-def test_ray_serve_takes_the_settings_and_finds_the_policy():
+def test_ray_serve_accepts_the_settings_and_finds_the_policy():
     from ray.serve.config import AutoscalingConfig
 
     config = AutoscalingConfig(**Autoscale(1, 4, queue_ms=20, max_pending=8).settings(replicas=2))

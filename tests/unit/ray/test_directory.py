@@ -41,7 +41,7 @@ async def watched(directory, version=None, timeout_s=0.0):
 
 
 @in_loop
-async def test_who_watches_learns_at_once_who_comes_and_goes():
+async def test_watchers_are_notified_at_once_of_added_and_removed_replicas():
     directory = Directory()
     version, entries = await watched(directory)
     assert entries == []
@@ -55,7 +55,7 @@ async def test_who_watches_learns_at_once_who_comes_and_goes():
 
 
 @in_loop
-async def test_a_renewed_entry_is_no_news():
+async def test_a_renewed_entry_does_not_notify_watchers():
     directory = Directory()
     await directory.publish("pool", ENTRY, "token")
     version, _ = await watched(directory)
@@ -90,14 +90,14 @@ async def test_an_entry_that_is_not_renewed_expires(monkeypatch):
 
 
 @in_loop
-async def test_a_directory_that_starts_anew_is_another_version():
+async def test_a_restarted_directory_has_another_version():
     first, second = Directory(), Directory()
     version, _ = await watched(first)
     assert (await watched(second, version, 60.0))[0] != version
 
 
 @in_loop
-async def test_a_pool_has_one_token_which_its_replicas_bring_to_a_new_directory():
+async def test_replicas_pass_the_token_of_their_pool_to_a_new_directory():
     directory = Directory()
     token = await directory.token("pool")
     assert token == await directory.token("pool") != await directory.token("other")

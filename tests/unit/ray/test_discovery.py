@@ -44,12 +44,12 @@ def request(place: str, path: str = "/", method: str = "GET") -> tuple[int, str 
         return response.status, content_type, json.loads(body) if content_type == "application/json" else None
 
 
-def test_targets_are_what_prometheus_reads() -> None:
+def test_targets_have_the_format_of_prometheus() -> None:
     with serving(lambda: TARGETS) as place:
         assert request(place) == (200, "application/json", TARGETS)
 
 
-def test_each_response_has_the_targets_of_its_moment() -> None:
+def test_each_response_has_the_current_targets() -> None:
     targets: list[dict[str, Any]] = []
     with serving(lambda: targets) as place:
         assert request(place)[2] == []
@@ -57,7 +57,7 @@ def test_each_response_has_the_targets_of_its_moment() -> None:
         assert request(place)[2] == TARGETS
 
 
-def test_a_cluster_that_does_not_respond_is_no_empty_list() -> None:
+def test_a_cluster_that_does_not_respond_is_an_error() -> None:
     def fail() -> list[dict[str, Any]]:
         raise TimeoutError
 
@@ -72,7 +72,7 @@ def test_other_paths_and_methods_are_refused() -> None:
         assert request(place, method="POST")[0] == 501
 
 
-def test_a_port_that_is_taken_is_named() -> None:
+def test_a_port_in_use_is_named() -> None:
     with serving(lambda: TARGETS) as place, pytest.raises(PyTritonRuntimeError, match=place.partition(":")[2]):
         DiscoveryServer("127.0.0.1", int(place.partition(":")[2]))
 
@@ -84,18 +84,18 @@ class TestFile:
 
     def test_follows_the_targets_and_survives_failures(self, tmp_path: Path) -> None:
         file, ending, seen = tmp_path / "targets.json", threading.Event(), []
-        answers: list[Any] = [[], TimeoutError(), TARGETS, TimeoutError()]
+        results: list[Any] = [[], TimeoutError(), TARGETS, TimeoutError()]
 
         def read() -> list[dict[str, Any]]:
             if file.exists():
                 seen.append(json.loads(file.read_text()))
-            if not answers:
+            if not results:
                 ending.set()
                 return TARGETS
-            answer = answers.pop(0)
-            if isinstance(answer, Exception):
-                raise answer
-            found: list[dict[str, Any]] = answer
+            result = results.pop(0)
+            if isinstance(result, Exception):
+                raise result
+            found: list[dict[str, Any]] = result
             return found
 
         keep_file(file, ending, read)
@@ -103,7 +103,7 @@ class TestFile:
         assert [each.name for each in tmp_path.iterdir()] == ["targets.json"]
         assert file.stat().st_mode & 0o777 == 0o644  # Prometheus is another user
 
-    def test_is_left_alone_while_nothing_changes(self, tmp_path: Path) -> None:
+    def test_is_not_written_while_nothing_changes(self, tmp_path: Path) -> None:
         file, ending, inodes = tmp_path / "targets.json", threading.Event(), []
 
         def read() -> list[dict[str, Any]]:
@@ -116,6 +116,6 @@ class TestFile:
         keep_file(file, ending, read)
         assert len(set(inodes)) == 1
 
-    def test_a_folder_that_is_missing_is_named(self, tmp_path: Path) -> None:
+    def test_a_missing_folder_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(PyTritonRuntimeError, match=r"missing/targets\.json' cannot be written: No such file"):
             keep_file(tmp_path / "missing" / "targets.json", threading.Event(), lambda: TARGETS)

@@ -41,14 +41,14 @@ def test_an_argument_of_another_type_is_refused(mistake):
 
 
 @pytest.mark.parametrize("url", [8000, None, ["localhost"]])
-def test_a_url_that_is_no_text_is_refused(url):
+def test_a_url_that_is_not_text_is_refused(url):
     with pytest.raises(PyTritonBadParameterError) as caught:
         RemoteTriton(url=url)
     assert caught.value.message.startswith(f"url is {url!r}; use text: host, host:port")
 
 
 @pytest.mark.parametrize("endpoints", ["model-repository", 3])
-def test_endpoints_that_are_no_list_are_refused(endpoints):
+def test_endpoints_other_than_a_list_are_refused(endpoints):
     with pytest.raises(PyTritonValidationError, match=rf"restricted_endpoints is {endpoints!r}; use a list"):
         TritonSecurityConfig(restricted_endpoints=endpoints)
 

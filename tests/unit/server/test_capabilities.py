@@ -18,13 +18,13 @@ def runs(current_server):
     return len((current_server / "runs").read_text().splitlines())
 
 
-def test_a_server_is_asked_for_its_flags(current_server):
+def test_a_server_is_queried_for_its_flags(current_server):
     known = flags_of(find_server(current_server))
     assert {"help", "http-port", "http-max-input-size", "http-restricted-api", "allow-client-shm"} < known
     assert len(known) == (current_server / "help").read_text().count("  --")
 
 
-def test_it_is_asked_once_until_it_is_replaced(current_server):
+def test_it_is_queried_once_until_it_is_replaced(current_server):
     for _ in range(3):
         flags_of(find_server(current_server))
     assert runs(current_server) == 1
@@ -65,7 +65,7 @@ def test_a_current_server_gets_all_settings(current_server):
 
 
 @pytest.mark.parametrize("field", NEWER)
-def test_a_setting_that_an_older_server_does_not_have_is_refused_by_name(field):
+def test_a_setting_that_an_older_server_lacks_is_refused_by_name(field):
     config = TritonConfig(**{field: NEWER[field]})
 
     with pytest.raises(
@@ -83,7 +83,7 @@ def test_an_older_server_always_allows_shared_memory_of_clients():
         fitting_flags(server_flags(config), OLD, config, "/here")
 
 
-def test_a_flag_of_this_package_that_a_server_does_not_have_is_left_out_with_a_warning(caplog):
+def test_an_internal_flag_that_a_server_lacks_is_dropped_with_a_warning(caplog):
     with caplog.at_level(logging.WARNING):
         flags = fitting_flags(["--http-port=1", "--new-thing=2"], OLD, TritonConfig(http_port=1), "/here")
 
@@ -92,6 +92,6 @@ def test_a_flag_of_this_package_that_a_server_does_not_have_is_left_out_with_a_w
 
 
 @pytest.mark.parametrize("flag", ["--http-restricted-api=x", "--grpc-restricted-protocol=x"])
-def test_restrictions_are_never_left_out(flag):
+def test_restrictions_are_never_dropped(flag):
     with pytest.raises(PyTritonRuntimeError, match="its endpoints cannot be restricted"):
         fitting_flags([flag], {"http-port"}, TritonConfig(), "/here")

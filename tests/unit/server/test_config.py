@@ -45,7 +45,7 @@ def test_nothing_is_set_by_default():
     assert server_flags(TritonConfig()) == []
 
 
-def test_fields_are_those_of_nvidia_pytriton_and_some_more():
+def test_fields_include_those_of_nvidia_pytriton():
     assert (FIELDS[0], FIELDS[49]) == ("model_repository", "buffer_manager_thread_count")
     assert FIELDS[50:] == ["backend_config", *NEWER_FIELDS, *OWN]
 
@@ -59,7 +59,7 @@ def test_every_setting_is_its_flag(config):
         value = getattr(config, name)
         flag = f"--{name.replace('_', '-')}="
         if name in OWN or (name == "grpc_use_ssl_mutual" and not value):
-            continue  # a test of its own tells why of the latter
+            continue  # the latter has its own test
         if isinstance(value, bool):
             expected.append(flag + ("true" if value else "false"))
         elif isinstance(value, list):
@@ -69,7 +69,7 @@ def test_every_setting_is_its_flag(config):
     assert flags == expected
 
 
-def test_flags_look_as_tritonserver_wants_them():
+def test_flags_have_the_format_of_tritonserver():
     config = TritonConfig(
         http_port=0,
         allow_grpc=False,
@@ -92,7 +92,7 @@ def test_flags_look_as_tritonserver_wants_them():
     ]
 
 
-def test_mutual_tls_that_is_off_becomes_no_flag_because_the_flag_alone_turns_tls_on():
+def test_disabled_mutual_tls_becomes_no_flag():
     assert server_flags(TritonConfig(grpc_use_ssl_mutual=False)) == []
     assert server_flags(TritonConfig(grpc_use_ssl_mutual=True)) == ["--grpc-use-ssl-mutual=true"]
 
@@ -139,20 +139,20 @@ def test_booleans_are_read_from_the_environment_in_their_usual_spellings(monkeyp
     assert TritonConfig.from_env().allow_http is value
 
 
-def test_a_list_of_one_needs_no_index(monkeypatch):
+def test_a_list_with_one_item_needs_no_index(monkeypatch):
     monkeypatch.setenv("PYTRITON_TRITON_CONFIG_CACHE_CONFIG", "local,size=1")
 
     assert TritonConfig.from_env().cache_config == ["local,size=1"]
 
 
-def test_items_of_a_list_come_in_the_order_of_their_numbers(monkeypatch):
+def test_items_of_a_list_are_in_the_order_of_their_numbers(monkeypatch):
     for index in (10, 2, 0):
         monkeypatch.setenv(f"PYTRITON_TRITON_CONFIG_TRACE_CONFIG_{index}", f"item{index}")
 
     assert TritonConfig.from_env().trace_config == ["item0", "item2", "item10"]
 
 
-def test_an_empty_variable_is_as_good_as_none(monkeypatch):
+def test_an_empty_variable_is_ignored(monkeypatch):
     monkeypatch.setenv("PYTRITON_TRITON_CONFIG_HTTP_PORT", "")
 
     assert TritonConfig.from_env().http_port is None
@@ -197,7 +197,7 @@ def test_an_unknown_variable_is_warned_about_with_the_nearest_name(monkeypatch, 
     ]
 
 
-def test_an_unknown_key_like_no_field_is_warned_about(caplog):
+def test_an_unknown_key_without_a_similar_name_is_warned_about(caplog):
     with caplog.at_level(logging.WARNING):
         TritonConfig.from_dict({"zzz": 1})
 
@@ -239,7 +239,7 @@ def test_a_text_that_is_not_a_port_is_refused(port):
         ("http_address", "127.0.0.1", "127.0.0.1"),
     ],
 )
-def test_values_that_stand_for_a_fields_type_become_it(setting, given, value):
+def test_values_are_converted_to_the_type_of_their_field(setting, given, value):
     converted = getattr(TritonConfig(**{setting: given}), setting)
     assert (type(converted), converted) == (type(value), value)
 
@@ -256,7 +256,7 @@ def test_values_that_stand_for_a_fields_type_become_it(setting, given, value):
         ("x-(?<=-).*", "it has a lookaround"),
     ],
 )
-def test_a_pattern_of_headers_that_the_server_could_not_read_is_refused_at_once(setting, pattern, problem):
+def test_an_invalid_pattern_of_headers_is_refused_at_once(setting, pattern, problem):
     with pytest.raises(
         PyTritonBadParameterError, match=re.escape(f"TritonConfig.{setting} is {pattern!r}, which")
     ) as error:
@@ -267,7 +267,7 @@ def test_a_pattern_of_headers_that_the_server_could_not_read_is_refused_at_once(
 @pytest.mark.parametrize(
     "pattern", ["x-.*", "", "(?i)x-.*", r"x-\pL+", "(?U)x.*", "x[[:alpha:]]", r"\(?=x", r"x\z", "^*"]
 )
-def test_what_only_the_server_can_read_is_left_to_it(pattern):
+def test_values_that_only_the_server_can_check_are_accepted(pattern):
     assert TritonConfig(http_header_forward_pattern=pattern).http_header_forward_pattern == pattern
 
 
@@ -293,7 +293,7 @@ def test_a_value_of_another_type_is_refused_at_once(setting, value, remedy):
     assert caught.value.message.startswith(f"TritonConfig.{setting} is {value!r}; {remedy}")
 
 
-def test_a_file_of_settings_that_is_no_dictionary_is_refused():
+def test_a_settings_file_without_a_dictionary_is_refused():
     with pytest.raises(PyTritonBadParameterError, match=r"from_dict got \['http_port'\]; give it a dictionary"):
         TritonConfig.from_dict(["http_port"])
     with pytest.raises(PyTritonBadParameterError, match=r"cache_config is \{'size': 1\}; use a list of text"):

@@ -44,11 +44,11 @@ def test_the_bundled_server_is_found(package):
     assert files.caches == files.root / "caches"
 
 
-def test_the_first_folder_of_the_package_that_has_the_files_is_taken(package, tmp_path):
+def test_the_first_folder_of_the_package_with_the_files_is_used(package, tmp_path):
     assert own_files([str(tmp_path / "source"), str(package)]).root == package / "tritonserver"
 
 
-def test_a_server_of_the_users_own_goes_with_the_packages_backend_and_launcher(package, own):
+def test_a_custom_server_is_used_with_the_packages_backend_and_launcher(package, own):
     files = find_server(own)
 
     assert files.root == own
@@ -65,20 +65,20 @@ def test_the_environment_names_a_server(package, own, monkeypatch):
     assert find_server().root == package / "tritonserver"
 
 
-def test_the_parameter_wins_over_the_environment(package, own, monkeypatch, tmp_path):
+def test_the_parameter_overrides_the_environment(package, own, monkeypatch, tmp_path):
     monkeypatch.setenv(SERVER_PATH_VARIABLE, str(tmp_path))
 
     assert find_server(str(own)).root == own
 
 
-def test_a_relative_path_and_a_home_are_understood(package, own, monkeypatch):
+def test_relative_paths_and_home_folders_are_expanded(package, own, monkeypatch):
     monkeypatch.chdir(own.parent)
     monkeypatch.setenv("HOME", str(own.parent))
 
     assert find_server("opt").root == find_server("~/opt").root == own
 
 
-def test_a_server_of_the_users_own_needs_no_bundled_one(package, own):
+def test_a_custom_server_needs_no_bundled_one(package, own):
     (package / "tritonserver" / "bin" / "tritonserver").unlink()
 
     assert find_server(own).root == own
@@ -94,7 +94,7 @@ def test_a_package_without_its_backend_is_an_error(package):
 
 
 @pytest.mark.parametrize("by", ["parameter", "environment"])
-def test_a_folder_without_a_server_is_refused_with_who_named_it(package, tmp_path, monkeypatch, by):
+def test_the_error_for_a_folder_without_a_server_names_its_setting(package, tmp_path, monkeypatch, by):
     if by == "environment":
         monkeypatch.setenv(SERVER_PATH_VARIABLE, str(tmp_path))
     where = "server_path" if by == "parameter" else SERVER_PATH_VARIABLE
@@ -115,7 +115,7 @@ def test_the_bundled_backends_are_used_in_place(package, tmp_path):
     assert not (tmp_path / "links").exists()
 
 
-def test_backends_of_the_users_server_stand_beside_ours(package, own, tmp_path):
+def test_backends_of_a_custom_server_are_available_beside_ours(package, own, tmp_path):
     (own / "backends" / "pytriton").mkdir()  # of another version: not ours
     (own / "backends" / "python").mkdir()  # NVIDIA's
     files = find_server(own)
@@ -136,7 +136,7 @@ def test_a_server_without_backends_gets_ours(package, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == ["python", "pytriton"]
 
 
-def test_more_backends_stand_beside_those_of_the_server(package, own, tmp_path):
+def test_additional_backends_are_available_beside_those_of_the_server(package, own, tmp_path):
     for name in ("onnxruntime", "engine", "python"):
         (tmp_path / "more" / name).mkdir(parents=True)
     files = find_server(own)
@@ -152,6 +152,6 @@ def test_more_backends_stand_beside_those_of_the_server(package, own, tmp_path):
     assert "engine" not in {path.name for path in files.backends(tmp_path / "links").iterdir()}
 
 
-def test_more_backends_are_in_a_folder(package, tmp_path):
+def test_additional_backends_are_found_in_a_folder(package, tmp_path):
     with pytest.raises(PyTritonBadParameterError, match=r"backend_directory is '.*/missing', which is not a folder"):
         find_server().backends(tmp_path / "links", tmp_path / "missing")

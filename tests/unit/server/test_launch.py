@@ -12,7 +12,7 @@ from pytriton.server.files import find_server
 @pytest.mark.parametrize(
     ("libzmq", "is_added"), [("/env/pyzmq.libs/libzmq-5dd2f677.so.5", True), ("/conda/lib/libzmq.so.5", False)]
 )
-def test_the_server_finds_the_libraries_that_pyzmq_brings_and_no_others(monkeypatch, tmp_path, libzmq, is_added):
+def test_the_server_finds_the_libraries_of_pyzmq_and_no_others(monkeypatch, tmp_path, libzmq, is_added):
     monkeypatch.setattr(launch, "_libzmq_path", lambda: libzmq)
     variables = launch.environment_variables(find_server(), TritonConfig(), tmp_path, None)
     folders = variables["LD_LIBRARY_PATH"].split(":")

@@ -30,7 +30,7 @@ def records(caplog):
         ("V", logging.DEBUG),
     ],
 )
-def test_a_line_has_the_level_that_the_server_gave_it(log, caplog, letter, level):
+def test_a_line_keeps_the_level_of_the_server(log, caplog, letter, level):
     log.write(f'{letter}1121 09:41:00.123456 77 server.cc:12] "text of it"\n')
 
     assert records(caplog) == [(level, "text of it")]
@@ -49,7 +49,7 @@ def test_a_line_has_the_level_that_the_server_gave_it(log, caplog, letter, level
 @pytest.mark.parametrize(
     "before", ["", 'E1121 09:41:00.123456 77 server.cc:12] "it failed"', "E1121 09:41:00.1 77 a.cc:1] b"]
 )
-def test_what_a_model_prints_is_information_whatever_the_server_said_before(log, caplog, before, line):
+def test_output_of_a_model_is_information_after_any_line_of_the_server(log, caplog, before, line):
     log.write(f"{before}\n")
     caplog.clear()
     log.write(f"{line}\n")
@@ -58,7 +58,7 @@ def test_what_a_model_prints_is_information_whatever_the_server_said_before(log,
 
 
 @pytest.mark.parametrize("rows", [["+---+", "| a |", "+---+"], ["| a | b |", "| --- | --- |", "| 1 | 2 |"]])
-def test_tables_that_a_model_prints_are_information_and_in_the_tail(log, caplog, rows):
+def test_printed_tables_of_a_model_are_information_and_in_the_tail(log, caplog, rows):
     for line in (*SERVER_TABLE, "", *rows):
         log.write(f"{line}\n")
 
@@ -66,7 +66,7 @@ def test_tables_that_a_model_prints_are_information_and_in_the_tail(log, caplog,
     assert log.tail().splitlines() == rows
 
 
-def test_a_table_that_a_model_prints_below_a_message_of_the_server_is_information(log, caplog):
+def test_a_printed_table_below_a_message_of_the_server_is_information(log, caplog):
     log.write('I1121 09:41:00.123456 77 model_lifecycle.cc:839] "successfully loaded"\n')
     log.write("| a |\n")
 
@@ -74,7 +74,7 @@ def test_a_table_that_a_model_prints_below_a_message_of_the_server_is_informatio
 
 
 @pytest.mark.parametrize("head", [["model 'm': the inference callable failed"], []])
-def test_a_traceback_of_the_backend_has_its_level_with_servers_that_write_it_in_lines(log, caplog, head):
+def test_lines_of_a_traceback_of_the_backend_have_its_level(log, caplog, head):
     traceback = [
         "Traceback (most recent call last):",
         '  File "a.py", line 1, in f',
@@ -95,7 +95,7 @@ def test_lines_within_a_quoted_message_are_lines_again(log, caplog):
     assert records(caplog) == [(logging.ERROR, 'Traceback\n      File "x.py"\n    \ttab \\ back')]
 
 
-def test_a_clients_text_begins_no_line_of_its_own(log, caplog):
+def test_text_of_a_client_cannot_start_a_log_line(log, caplog):
     log.write(r'W1121 09:41:00.1 77 a.cc:1] "sequence a\n2026-11-21 09:41:01 ERROR root out of memory\r"')
 
     ((_, text),) = records(caplog)
@@ -106,20 +106,20 @@ def test_a_clients_text_begins_no_line_of_its_own(log, caplog):
 @pytest.mark.parametrize(
     "line", [r'W1121 09:41:00.1 77 a.cc:1] "sequence \u001b]0;title\u0007\u009b2J"', "sequence \x1b]0;title\a\x9b2J"]
 )
-def test_a_text_does_not_control_the_terminal(log, caplog, line):
+def test_text_cannot_control_the_terminal(log, caplog, line):
     log.write(line)
 
     assert [text for _, text in records(caplog)] == [r"sequence \x1b]0;title\x07\x9b2J"]
     assert log.tail().isprintable()
 
 
-def test_the_returns_of_a_progress_bar_are_not_shown(log, caplog):
+def test_carriage_returns_of_progress_bars_are_removed(log, caplog):
     log.write("\r 50% |#####     |\r100% |##########|\r\n")
 
     assert [text for _, text in records(caplog)] == [" 50% |#####     |100% |##########|"]
 
 
-def test_colors_are_left_out(log, caplog):
+def test_colors_are_removed(log, caplog):
     log.write("[\x1b[1;31mERROR\x1b[0;39m] \x1b[33mevhtp.c:3130\x1b[39m")
 
     assert records(caplog) == [(logging.INFO, "[ERROR] evhtp.c:3130")]
@@ -138,7 +138,7 @@ def test_text_that_only_looks_quoted_survives(log, caplog):
     assert [text for _, text in records(caplog)] == [r"bad \x escape", '"']
 
 
-def test_tables_of_settings_are_for_debugging(log, caplog):
+def test_tables_of_settings_are_logged_for_debugging(log, caplog):
     for line in SERVER_TABLE:
         log.write(f"{line}\n")
 
@@ -146,13 +146,13 @@ def test_tables_of_settings_are_for_debugging(log, caplog):
     assert log.tail() == ""
 
 
-def test_the_lack_of_a_gpu_is_no_warning(log, caplog):
+def test_the_lack_of_a_gpu_is_not_a_warning(log, caplog):
     log.write('W1121 09:41:00.1 77 metrics.cc:1] "CUDA driver is not there"')
 
     assert records(caplog) == [(logging.INFO, "CUDA driver is not there")]
 
 
-def test_an_error_of_a_callable_that_speaks_of_cuda_stays_an_error(log, caplog):
+def test_an_error_of_a_callable_that_mentions_cuda_stays_an_error(log, caplog):
     text = "model 'm': the inference callable failed: CUDA out of memory"
     log.write(f'E1121 09:41:00.1 77 instance.cc:1] "{text}"')
 
@@ -160,13 +160,13 @@ def test_an_error_of_a_callable_that_speaks_of_cuda_stays_an_error(log, caplog):
 
 
 @pytest.mark.parametrize("text", ["CUDA out of memory", "Failed to insert key: it was nullptr"])
-def test_what_a_model_logs_keeps_its_level_whatever_it_speaks_of(log, caplog, text):
+def test_log_lines_of_a_model_keep_their_level_whatever_they_mention(log, caplog, text):
     log.write(f'E1121 09:41:00.1 77 model.py:1] "{text}"')
 
     assert records(caplog) == [(logging.ERROR, text)]
 
 
-def test_empty_lines_are_nothing(log, caplog):
+def test_empty_lines_are_ignored(log, caplog):
     log.write("\n")
     log.write("")
 
@@ -174,7 +174,7 @@ def test_empty_lines_are_nothing(log, caplog):
     assert log.tail() == ""
 
 
-def test_the_tail_has_the_last_lines_as_they_came(log):
+def test_the_tail_has_the_last_lines_unchanged(log):
     for number in range(100):
         log.write(f"line {number}\n")
 
@@ -197,7 +197,7 @@ def test_the_source_of_a_line_is_that_of_the_record_in_every_format_of_the_serve
     assert (second.filename, second.lineno, second.levelno) == ("", 0, logging.INFO)
 
 
-def test_a_record_of_a_worker_process_is_as_it_was(log, caplog):
+def test_a_record_of_a_worker_process_is_unchanged(log, caplog):
     caplog.set_level(logging.INFO, "theirs")
     log.write(
         '{"timestamp":"2026-11-21T09:41:00.123Z","level":"INFO","logger":"theirs","message":"a\\nb","file":"model.py",'

@@ -34,13 +34,13 @@ def unused():
     return port
 
 
-def test_zero_takes_three_different_free_ports():
+def test_zero_means_three_different_free_ports():
     config = with_ports(free())
 
     assert len({config.http_port, config.grpc_port, config.metrics_port} - {0, None}) == 3
 
 
-def test_zero_takes_no_port_that_a_connection_might_take_while_the_server_restarts():
+def test_zero_avoids_ports_that_connections_might_use_during_a_restart():
     lowest = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     config = with_ports(free())
 
@@ -48,7 +48,7 @@ def test_zero_takes_no_port_that_a_connection_might_take_while_the_server_restar
 
 
 @pytest.mark.parametrize("content", [None, "", "1024 65535"])
-def test_zero_takes_any_free_port_where_all_may_be_taken_by_connections(monkeypatch, tmp_path, content):
+def test_zero_means_any_free_port_if_connections_may_use_all(monkeypatch, tmp_path, content):
     file = tmp_path / "ip_local_port_range"
     if content is not None:
         file.write_text(content)
@@ -69,7 +69,7 @@ def test_a_port_with_a_number_is_kept(unused):
     assert with_ports(free(http_port=unused)).http_port == unused
 
 
-def test_other_settings_and_the_given_config_stay_as_they_are():
+def test_other_settings_and_the_given_config_are_not_changed():
     given = free(log_verbose=3)
     config = with_ports(given)
 
@@ -94,7 +94,7 @@ def test_a_port_in_use_on_another_address_is_free():
 
 
 @pytest.mark.parametrize("setting", PORTS)
-def test_a_port_that_the_server_does_not_listen_on_is_not_looked_at(setting):
+def test_unused_ports_are_not_checked(setting):
     with taken_port() as port:
         config = with_ports(free(**{setting: port, f"allow_{setting.removesuffix('_port')}": False}))
 
@@ -133,7 +133,7 @@ def test_metrics_listen_where_http_does():
         assert with_ports(config).metrics_port == port
 
 
-def test_nobody_could_reach_a_server_without_http_and_grpc():
+def test_a_server_without_http_and_grpc_is_refused():
     with pytest.raises(PyTritonBadParameterError, match=r"allow_http and TritonConfig\.allow_grpc"):
         with_ports(free(allow_http=False, allow_grpc=False))
 
@@ -142,7 +142,7 @@ def test_nobody_could_reach_a_server_without_http_and_grpc():
     ("address", "expected"),
     [(None, "127.0.0.1"), ("", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("::", "::1"), ("10.0.0.7", "10.0.0.7")],
 )
-def test_where_a_server_is_reached_from_this_host(address, expected):
+def test_addresses_of_a_server_from_this_host(address, expected):
     assert reachable(address) == expected
 
 

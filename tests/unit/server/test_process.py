@@ -51,7 +51,7 @@ def test_its_output_goes_to_the_log(start):
     assert sorted(process.log.tail().split()) == ["err", "out"]
 
 
-def test_it_has_the_environment_that_it_is_given(start):
+def test_it_has_the_given_environment(start):
     process = start("import os; print(os.environ['OF_ITS_OWN'])", OF_ITS_OWN="here")
 
     assert process.wait(20)
@@ -93,7 +93,7 @@ def test_stop_kills_a_process_that_ignores_sigterm(start):
     assert process.returncode == -signal.SIGKILL
 
 
-def test_stop_twice_and_after_its_end_does_nothing(start):
+def test_stopping_twice_or_after_its_exit_does_nothing(start):
     process = start("")
     assert process.wait(20)
 
@@ -103,7 +103,7 @@ def test_stop_twice_and_after_its_end_does_nothing(start):
     assert process.returncode == 0
 
 
-def test_it_is_a_process_of_this_one_without_another_between(start):
+def test_it_is_a_direct_child_process(start):
     process = start("__import__('time').sleep(60)")
 
     assert psutil.Process(process.pid).ppid() == os.getpid()
@@ -119,7 +119,7 @@ def test_it_outlives_the_thread_that_started_it(start):
     assert not started[0].wait(0.2)
 
 
-def test_it_ends_with_the_process_that_started_it(launcher, tmp_path):
+def test_it_exits_with_the_process_that_started_it(launcher, tmp_path):
     code = (
         "import os, signal, sys; from pytriton.server.process import ServerProcess;"
         "process = ServerProcess(sys.argv[1], [sys.executable, '-c', 'import time; time.sleep(60)'], os.environ, int);"

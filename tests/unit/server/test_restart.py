@@ -1,4 +1,4 @@
-"""The policy of restarts: at once, then with growing pauses, and not for ever."""
+"""The policy of restarts: at once, then with growing pauses, up to a limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_the_first_restart_is_at_once():
     assert RestartPolicy().next_pause_s() == 0
 
 
-def test_each_start_that_fails_makes_the_next_pause_longer_and_then_ends_it():
+def test_pauses_grow_with_each_failed_start_until_restarts_end():
     policy = RestartPolicy()
     pauses = [policy.next_pause_s() for _ in range(FAILED_STARTS)]
 
@@ -22,7 +22,7 @@ def test_each_start_that_fails_makes_the_next_pause_longer_and_then_ends_it():
     assert policy.next_pause_s() is None
 
 
-def test_a_start_that_succeeds_is_followed_by_one_at_once():
+def test_after_a_successful_start_the_next_restart_is_at_once():
     policy = RestartPolicy()
     for _ in range(50):
         assert policy.next_pause_s() == 0
@@ -31,7 +31,7 @@ def test_a_start_that_succeeds_is_followed_by_one_at_once():
 
 
 @pytest.mark.parametrize("limit", [0, 1, 7])
-def test_no_more_restarts_than_the_limit_come_within_the_period(limit, monkeypatch):
+def test_the_number_of_restarts_within_the_period_is_limited(limit, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr(restart.time, "monotonic", lambda: now[0])
     policy = RestartPolicy(limit)
@@ -44,7 +44,7 @@ def test_no_more_restarts_than_the_limit_come_within_the_period(limit, monkeypat
     assert (policy.next_pause_s() is None) == (limit == 0)
 
 
-def test_a_gate_goes_from_one_state_to_the_next_and_never_back():
+def test_the_states_of_a_gate_never_go_back():
     gate = Gate()
     assert gate.state is GateState.STARTING
     gate.drain()
@@ -61,7 +61,7 @@ def test_a_gate_goes_from_one_state_to_the_next_and_never_back():
 
 
 @pytest.mark.parametrize(("change", "after"), [("drain", GateState.DRAINING), ("close", GateState.STOPPING)])
-def test_a_gate_that_is_held_is_not_open_and_shows_afterwards_what_has_happened_to_it(change, after):
+def test_a_held_gate_is_not_open_and_shows_its_state_afterwards(change, after):
     gate = Gate()
     gate.open()
     with gate.held():
@@ -77,7 +77,7 @@ def test_a_gate_that_is_held_is_not_open_and_shows_afterwards_what_has_happened_
     assert gate.state is GateState.SERVING
 
 
-def test_the_hash_of_a_name_is_that_of_fnv_1a():
+def test_the_hash_of_a_name_is_fnv_1a():
     assert name_hash("") == 0xCBF29CE484222325
     assert name_hash("a") == 0xAF63DC4C8601EC8C
     assert name_hash("foobar") == 0x85944171F73967E8

@@ -27,14 +27,14 @@ def test_by_default_endpoints_that_change_the_server_require_a_token():
     ]
 
 
-def test_the_token_is_drawn_anew_for_each_server():
+def test_each_server_gets_a_new_token():
     tokens = {access().token for _ in range(100)}
 
     assert len(tokens) == 100
     assert min(map(len, tokens)) >= 32
 
 
-def test_a_configuration_has_its_token_and_its_list_at_once():
+def test_a_new_configuration_has_its_token_and_its_endpoints():
     config = TritonSecurityConfig()
 
     assert config.restricted_endpoints == DEFAULT_PROTECTED_ENDPOINTS
@@ -74,7 +74,7 @@ def test_endpoints_that_the_config_restricts_keep_its_header():
 
 
 @pytest.mark.parametrize("endpoint", ["metrics", "Statistics", "", "model_repository"])
-def test_an_endpoint_that_triton_lacks_is_refused_with_those_that_it_has(endpoint):
+def test_an_unknown_endpoint_is_refused_with_the_known_ones(endpoint):
     with pytest.raises(PyTritonValidationError) as caught:
         TritonSecurityConfig(restricted_endpoints=["trace", endpoint])
 
@@ -83,7 +83,7 @@ def test_an_endpoint_that_triton_lacks_is_refused_with_those_that_it_has(endpoin
 
 
 @pytest.mark.parametrize("token", ["", "with space", "new\nline", "schlüssel", 12345])
-def test_a_token_that_no_header_can_carry_is_refused_and_not_printed(token):
+def test_a_token_that_is_invalid_in_headers_is_refused_and_not_shown(token):
     with pytest.raises(PyTritonValidationError, match="printable ASCII") as caught:
         TritonSecurityConfig(access_token=token)
 
@@ -92,6 +92,6 @@ def test_a_token_that_no_header_can_carry_is_refused_and_not_printed(token):
 
 @pytest.mark.parametrize("setting", ["http_restricted_api", "grpc_restricted_protocol"])
 @pytest.mark.parametrize("text", ["", "statistics", "statistics:admin", "metrics:a=b", ":a=b", "trace:=b"])
-def test_restrictions_of_the_config_that_triton_does_not_understand_are_refused(setting, text):
+def test_malformed_restrictions_of_the_config_are_refused(setting, text):
     with pytest.raises(PyTritonBadParameterError, match=f"TritonConfig.{setting} is {text!r}"):
         access(TritonConfig(**{setting: text}))

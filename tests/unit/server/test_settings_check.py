@@ -65,7 +65,7 @@ def refused(config, *parts):
     assert "\n" not in message
 
 
-def test_no_settings_are_right():
+def test_default_settings_are_valid():
     check_settings(TritonConfig())
 
 
@@ -103,7 +103,7 @@ def test_metrics_without_a_pause_are_refused():
     ],
     ids=repr,
 )
-def test_settings_of_metrics_are_right(items):
+def test_valid_settings_of_metrics_are_accepted(items):
     check_settings(TritonConfig(metrics_config=items))
 
 
@@ -120,7 +120,7 @@ def test_settings_of_metrics_are_right(items):
         ("summary_quantiles=0.5:0.05;0.9:0.01", "use <quantile>:<error>"),
     ],
 )
-def test_settings_of_metrics_that_cannot_work_are_refused(item, wanted):
+def test_invalid_settings_of_metrics_are_refused(item, wanted):
     refused(TritonConfig(metrics_config=[item]), f"TritonConfig.metrics_config has {item!r}", wanted)
 
 
@@ -134,7 +134,7 @@ def test_a_log_file_that_is_a_folder_is_refused(tmp_path):
     refused(TritonConfig(log_file=tmp_path), f"TritonConfig.log_file is '{tmp_path}'", "Is a directory", "name a file")
 
 
-def test_a_log_file_that_may_not_be_written_is_refused():
+def test_an_unwritable_log_file_is_refused():
     # Where root may not make files either.
     refused(TritonConfig(log_file="/sys/kernel/log"), "'/sys/kernel/log', which cannot be written (", "name a file")
 
@@ -171,7 +171,7 @@ def test_a_model_repository_that_is_a_file_is_refused(tmp_path):
     refused(TritonConfig(model_repository=path), f"TritonConfig.model_repository is '{path}'", "Not a dir", "name a fo")
 
 
-def test_a_model_repository_may_be_empty_which_a_warning_says(tmp_path, caplog):
+def test_an_empty_model_repository_is_warned_about(tmp_path, caplog):
     (tmp_path / "README.md").touch()
     (tmp_path / ".git").mkdir()
     check_settings(TritonConfig(model_repository=tmp_path))
@@ -185,7 +185,7 @@ def test_a_model_repository_may_be_empty_which_a_warning_says(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("item", ["", "local", "local,", "local,size", "local,size=", "size=1048576", ",size=1"])
-def test_a_cache_setting_of_another_form_is_refused(item):
+def test_a_malformed_cache_setting_is_refused(item):
     refused(TritonConfig(cache_config=[item]), f"TritonConfig.cache_config has {item!r}", "use <cache>,<setting>=")
 
 
@@ -197,11 +197,11 @@ def test_a_local_cache_without_a_size_is_refused(item):
 @pytest.mark.parametrize(
     "items", [[], ["local,size=1048576"], ["local,size=1048576", "local,foo=1"], ["redis,host=x"], "local,size=1048576"]
 )
-def test_caches_that_may_work_are_left_to_the_server(items):
+def test_other_caches_are_left_to_the_server(items):
     check_settings(TritonConfig(cache_config=items))
 
 
-def test_tls_with_a_certificate_and_its_key_is_right(tls):
+def test_tls_with_a_certificate_and_its_key_is_accepted(tls):
     check_settings(tls)
     check_settings(dataclasses.replace(tls, grpc_use_ssl_mutual=True, grpc_root_cert=tls.grpc_server_cert))
 
@@ -221,7 +221,7 @@ def test_mutual_tls_without_a_root_certificate_is_refused(tls, use_ssl):
 
 
 @pytest.mark.parametrize("name", ["grpc_server_cert", "grpc_server_key", "grpc_root_cert"])
-def test_a_certificate_file_that_cannot_be_read_is_refused(tls, tmp_path, name):
+def test_an_unreadable_certificate_file_is_refused(tls, tmp_path, name):
     mutual = dataclasses.replace(tls, grpc_use_ssl_mutual=True, grpc_root_cert=tls.grpc_server_cert)
 
     for path, reason in ((tmp_path / "missing", "No such file or directory"), (tmp_path, "Is a directory")):
@@ -229,7 +229,7 @@ def test_a_certificate_file_that_cannot_be_read_is_refused(tls, tmp_path, name):
         refused(config, f"TritonConfig.{name} is '{path}', which cannot be read ({reason})", "name a PEM file")
 
 
-@pytest.mark.timeout(20)  # nobody is asked for the password
+@pytest.mark.timeout(20)  # without a prompt for the password
 @pytest.mark.parametrize(
     ("name", "kind", "content"),
     [
@@ -240,7 +240,7 @@ def test_a_certificate_file_that_cannot_be_read_is_refused(tls, tmp_path, name):
     ],
     ids=["no certificate", "no key", "another's key", "a key with a password"],
 )
-def test_a_certificate_and_a_key_that_do_not_belong_together_are_refused(tls, tmp_path, name, kind, content):
+def test_a_certificate_with_another_key_is_refused(tls, tmp_path, name, kind, content):
     (tmp_path / name).write_text(pem(kind, content))
 
     refused(tls, "TritonConfig.grpc_server_cert is '", "TritonConfig.grpc_server_key is '", "use a PEM certificate")

@@ -1,4 +1,4 @@
-"""The version of a server: read, compared, and found in its folder."""
+"""Versions of servers: parsed, compared, and found in folders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_version_is_read_as_it_was_written(major, minor, patch):
 @pytest.mark.parametrize(
     ("text", "version"), [("2.71.0dev\n", (2, 71, 0)), (" 2.60", (2, 60, 0)), ("2.9.1", (2, 9, 1))]
 )
-def test_versions_as_servers_write_them(text, version):
+def test_versions_in_the_format_of_servers(text, version):
     assert ServerVersion.parse(text) == version
 
 

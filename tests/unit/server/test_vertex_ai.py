@@ -25,14 +25,14 @@ def test_elsewhere_nothing_changes():
     assert with_vertex_ai(config) == config
 
 
-def test_in_its_containers_the_server_serves_its_api_and_http_for_this_host_alone(inside):
+def test_in_its_containers_the_server_serves_its_api_and_local_http(inside):
     assert is_vertex_ai(TritonConfig())
     assert with_vertex_ai(TritonConfig()) == TritonConfig(
         allow_http=True, http_address="127.0.0.1", allow_grpc=False, allow_vertex_ai=True, vertex_ai_port=8080
     )
 
 
-def test_its_port_is_taken(inside, monkeypatch):
+def test_its_port_is_used(inside, monkeypatch):
     monkeypatch.setenv("AIP_HTTP_PORT", "7080")
 
     assert with_vertex_ai(TritonConfig()).vertex_ai_port == 7080
@@ -46,7 +46,7 @@ def test_an_invalid_port_is_refused(inside, monkeypatch):
         with_vertex_ai(TritonConfig())
 
 
-def test_settings_win_over_its_environment(inside):
+def test_settings_override_its_environment(inside):
     http = with_vertex_ai(TritonConfig(allow_http=True))
     grpc = with_vertex_ai(TritonConfig(allow_grpc=True))
 
@@ -61,6 +61,6 @@ def test_in_its_containers_a_server_without_its_api_is_an_ordinary_one(inside):
     assert with_vertex_ai(config) == TritonConfig(allow_vertex_ai=False, allow_http=True, allow_grpc=True)
 
 
-def test_elsewhere_a_setting_switches_it_on_and_leaves_http():
+def test_elsewhere_a_setting_enables_it_and_keeps_http():
     assert is_vertex_ai(TritonConfig(allow_vertex_ai=True))
     assert with_vertex_ai(TritonConfig(allow_vertex_ai=True)).allow_http is None

@@ -1,4 +1,4 @@
-"""The list of known vulnerabilities, and what is said about a version."""
+"""The list of known vulnerabilities, and descriptions of versions."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def test_releases_are_in_the_order_of_their_versions():
     assert list(KNOWN.releases) == sorted(KNOWN.releases)
 
 
-def test_what_is_said_about_the_bundled_server():
+def test_the_description_of_the_bundled_server():
     assert summary(ServerVersion(2, 51)) == (
         'Triton 2.51.0 has 42 known vulnerabilities, 5 of them critical; see "Security" in the documentation.'
     )
 
 
-def test_a_version_has_what_was_fixed_after_it():
+def test_a_version_has_the_vulnerabilities_fixed_after_it():
     version = KNOWN.releases["26.03"]
     assert {each.fixed_in for each in KNOWN.of(version)} == {"26.04", "26.05", "26.06", "26.07"}
 
@@ -48,6 +48,6 @@ def test_a_single_vulnerability_is_in_the_singular():
     )
 
 
-def test_nothing_is_said_about_a_current_server():
+def test_a_current_server_has_no_description():
     assert summary(KNOWN.releases["26.07"]) is None
     assert summary(ServerVersion(3, 0)) is None

@@ -1,4 +1,4 @@
-"""The table of workarounds: what the code has is in it, and versions switch them."""
+"""The table of workarounds: it lists those of the code, and versions enable them."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def test_comments_name_exactly_the_workarounds_of_the_table():
     assert set(re.findall(r"Workaround for Triton \(([\w-]+)\)", TEXT)) == {each.key for each in Workaround}
 
 
-def test_no_comment_names_a_version_instead():
+def test_comments_name_workarounds_rather_than_versions():
     assert not re.findall(r"Workaround for Triton \d.*", TEXT)
 
 
 def test_the_native_half_uses_names_of_the_table():
-    asked = set(re.findall(r'NeedsWorkaround\("([\w-]+)"\)', TEXT))
-    assert asked == {"classified-bytes", "deep-stacks", "late-responses"}
-    assert asked < {each.key for each in Workaround if each.mended_in is not None}
+    used = set(re.findall(r'NeedsWorkaround\("([\w-]+)"\)', TEXT))
+    assert used == {"classified-bytes", "deep-stacks", "late-responses"}
+    assert used < {each.key for each in Workaround if each.mended_in is not None}
 
 
 def test_the_bundled_server_needs_all_of_them():

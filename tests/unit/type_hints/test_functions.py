@@ -77,7 +77,7 @@ def test_a_first_dimension_named_batch_makes_batches():
     assert [each["output"].tolist() for each in called(add, one, one)] == [[[3]], [[3]]]
 
 
-def test_none_makes_samples():
+def test_functions_without_a_batch_dimension_get_samples():
     def repeat(word: str, times: int = 2) -> str:
         return word * times
 
@@ -97,7 +97,7 @@ def test_optional_inputs_of_batches_need_no_decorator():
     assert [each["output"].item() for each in responses] == [1, 5, 1]
 
 
-def test_what_may_be_none_is_none_if_it_is_left_out():
+def test_omitted_optional_inputs_are_none():
     def say(word: Optional[str]) -> str:  # noqa: UP045
         return repr(word)
 
@@ -126,7 +126,7 @@ def test_fields_of_a_result_are_outputs(result):
     assert {name: array.tolist() for name, array in response.items()} == expected[result]
 
 
-def test_qualifiers_of_a_typed_dictionary_are_no_types():
+def test_qualifiers_of_a_typed_dictionary_are_ignored():
     class Result(TypedDict):
         label: NotRequired[str]
 
@@ -146,7 +146,7 @@ def test_types_of_a_function_are_found_under_future_annotations():
     assert names(define(build).outputs) == ["y"]
 
 
-def test_names_of_types_stand_for_them():
+def test_type_aliases_are_resolved():
     value = TypeAliasType("value", Vector)
     result = TypeAliasType("result", Named)
 
@@ -193,7 +193,7 @@ def test_coroutines_stay_coroutines():
     assert responses[0]["output"].tolist() == [2, 4]
 
 
-def test_a_stream_that_is_left_closes_that_of_the_function():
+def test_leaving_a_stream_closes_that_of_the_function():
     closed = []
 
     def count() -> Iterator[int]:
@@ -228,7 +228,7 @@ def test_methods_partials_and_objects():
         assert called(function, {"x": vector(1)})[0]["output"].tolist() == [3]
 
 
-def test_decorated_functions_stay_as_they_are():
+def test_decorated_functions_are_not_changed():
     @batch(max_batch_size=7)
     @first_value("factor")
     def scale(x: Vector, factor: Annotated[np.ndarray, Tensor((1,), np.float32)]) -> Pair:
@@ -247,7 +247,7 @@ def test_decorated_functions_stay_as_they_are():
         define(scale)
 
 
-def test_explicit_tensors_win():
+def test_explicit_tensors_take_precedence():
     def double(x: Vector) -> Vector:
         return x * 2
 
@@ -257,7 +257,7 @@ def test_explicit_tensors_win():
     assert names(definition.outputs) == ["output"]
 
 
-def test_the_context_is_no_input():
+def test_the_context_is_not_an_input():
     def show(x: Vector, context: TritonContext) -> Vector:
         return x
 
@@ -358,12 +358,12 @@ class Method:
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
-def test_what_cannot_be_understood_is_refused(function, message):
+def test_unsupported_type_hints_are_refused(function, message):
     with pytest.raises(PyTritonBadParameterError, match=message):
         define(function)
 
 
-def test_a_batch_size_needs_the_dimension():
+def test_a_batch_size_requires_the_batch_dimension():
     def double(x: Vector) -> Vector:
         return x * 2
 
@@ -388,7 +388,7 @@ def test_wrong_values_name_the_input_or_the_output():
         called(classify, {"label": text("incomplete")})
 
 
-def test_declared_functions_stay_as_they_are_and_are_found():
+def test_declared_functions_are_not_changed_and_are_found():
     @model
     def double(x: Vector) -> Vector:
         return x * 2
@@ -412,7 +412,7 @@ def test_settings_are_written_by_name(given):
 
 
 @pytest.mark.parametrize("name", ["", "a b", 3], ids=repr)
-def test_a_name_that_no_model_can_have_is_refused_where_it_is_written(name):
+def test_an_invalid_model_name_is_refused_by_the_decorator(name):
     with pytest.raises(PyTritonBadParameterError, match=f"^Model name {name!r} cannot be the name of a folder"):
         model(name=name)(echo)
 

@@ -41,20 +41,20 @@ def written(shape):
 
 
 @given(shapes, dtypes, st.booleans())
-def test_jaxtyping_and_tensors_say_the_same(shape, dtype, batched):
+def test_jaxtyping_and_tensors_declare_the_same(shape, dtype, batched):
     hint = value_hint(JAXTYPING[dtype][np.ndarray, f"{'batch ' * batched}{written(shape)}"])
     assert (hint.tensor, hint.batched) == (tensor(shape, dtype), batched)
 
 
 @given(shapes.filter(bool), dtypes)
-def test_arrays_of_numpy_and_tensors_say_the_same(shape, dtype):
+def test_arrays_of_numpy_and_tensors_declare_the_same(shape, dtype):
     dimensions = tuple[tuple(int if size == -1 else Literal[size] for size in shape)]
     hint = value_hint(np.ndarray[dimensions, np.dtype[np.dtype(dtype).type]])
     assert (hint.tensor, hint.batched) == (tensor(shape, dtype), None)
 
 
 @given(shapes, dtypes)
-def test_an_annotated_tensor_is_taken_as_it_is(shape, dtype):
+def test_an_annotated_tensor_is_used_unchanged(shape, dtype):
     declared = tensor(shape, dtype, name="x", optional=True)
     hint = value_hint(Annotated[np.ndarray, "a note", declared])
     assert (hint.tensor, hint.batched, hint.optional) == (declared, None, True)
@@ -84,7 +84,7 @@ def test_values_of_python(hint, expected):
 
 
 @pytest.mark.parametrize("hint", [Optional[str], str | None], ids=str)  # noqa: UP045
-def test_what_may_be_none_is_optional(hint):
+def test_inputs_that_may_be_none_are_optional(hint):
     found = value_hint(hint)
     assert found.optional
     assert found.tensor == tensor((1,), bytes)
@@ -124,7 +124,7 @@ def test_dimensions_of_jaxtyping(dimensions, shape, batched):
     ],
     ids=str,
 )
-def test_what_stands_for_no_tensor_is_refused_with_what_would_do(hint, message):
+def test_unsupported_types_are_refused_with_supported_ones(hint, message):
     with pytest.raises(PyTritonBadParameterError, match=message):
         value_hint(hint)
 
@@ -180,12 +180,12 @@ def test_results_of_other_types_are_refused(hint, value, message):
         value_hint(hint).encode(value)
 
 
-def test_bytes_that_are_no_text_are_refused():
+def test_bytes_that_are_not_text_are_refused():
     hint = value_hint(str)
     with pytest.raises(PyTritonValidationError, match="not UTF-8 text"):
         hint.decode(np.array([b"\xff"], object))
 
 
-def test_nothing_imports_jaxtyping():
+def test_jaxtyping_is_not_imported():
     package = sys.modules["pytriton.type_hints.array"]
     assert "jaxtyping" not in {getattr(each, "__name__", "") for each in vars(package).values()}
