@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -18,12 +19,17 @@ def python_instructions(function: Callable[[], object]) -> int:
         count += event == "opcode"
         return trace
 
-    before = sys.gettrace()
-    for _ in range(2):  # the first call may have been compiled without a trace
-        count = 0
-        sys.settrace(trace)
-        try:
-            function()
-        finally:
-            sys.settrace(before)
+    before, has_collector = sys.gettrace(), gc.isenabled()
+    gc.disable()  # its callbacks would be counted
+    try:
+        for _ in range(2):  # the first call may have been compiled without a trace
+            count = 0
+            sys.settrace(trace)
+            try:
+                function()
+            finally:
+                sys.settrace(before)
+    finally:
+        if has_collector:
+            gc.enable()
     return count
