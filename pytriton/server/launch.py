@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -27,7 +28,8 @@ from pytriton.server.version import ServerVersion
 _SERVER_EXIT_TIMEOUT_S = 0
 # Makes the server write a message of several lines as one, as it does by default; models print to the same output.
 _ESCAPES = "TRITON_SERVER_ESCAPE_LOG_MESSAGES"
-_SECRET_FLAGS = ("--http-restricted-api", "--grpc-restricted-protocol", "--cache-config")
+# Flags with the values of headers that open endpoints, and with the password of a cache.
+_SECRET = re.compile("--(http-restricted-api|grpc-restricted-protocol)=|--cache-config=.*password")
 
 
 def command_line(
@@ -91,8 +93,8 @@ def without_secrets(command: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     shown: list[str] = []
     secrets: dict[str, str] = {}
     for argument in command:
-        name, _, value = argument.partition("=")
-        if name in _SECRET_FLAGS:
+        if _SECRET.match(argument):
+            name, _, value = argument.partition("=")
             variable = f"PYTRITON_SECRET_{len(secrets)}"
             secrets[variable] = value
             argument = f"{name}=@{variable}"

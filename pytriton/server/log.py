@@ -40,8 +40,8 @@ class ServerLog:
     """Logs the server's output line by line.
 
     Records go to the logger ``pytriton.server.tritonserver`` at the server's level, with its source file and line.
-    Models print to the same output; their lines are logged as INFO. Some messages contain text of a client. It can
-    neither begin a line of the log, as further lines of a message are indented, nor control a terminal.
+    Models print to the same output; their lines are logged as INFO. Some messages of the server contain text of a
+    client. It can neither begin a line of the log, as their further lines are indented, nor control a terminal.
     """
 
     def __init__(self) -> None:
@@ -101,8 +101,11 @@ class _Traceback:
 
 def _log_own(match: re.Match[str]) -> None:
     """Logs a line of the server itself, or of a model that logs through it."""
-    text, level = _printable(_unquoted(match["text"])).replace("\n", f"\n{_INDENT}"), _level_of(match)
-    if not match["file"].endswith(".py"):  # a model's own levels are kept
+    text, level = _printable(_unquoted(match["text"])), _level_of(match)
+    of_model = match["file"].endswith(".py")
+    if match["file"] != _BACKEND and not of_model:  # both log tracebacks, which stay as they are
+        text = text.replace("\n", f"\n{_INDENT}")
+    if not of_model:  # whose own levels are kept
         if _HARMLESS.match(text):
             level = logging.DEBUG
         elif not text.startswith(_OF_BACKEND) and any(word in text for word in _NO_GPU):

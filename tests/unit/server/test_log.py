@@ -95,6 +95,13 @@ def test_lines_within_a_quoted_message_are_lines_again(log, caplog):
     assert records(caplog) == [(logging.ERROR, 'Traceback\n      File "x.py"\n    \ttab \\ back')]
 
 
+@pytest.mark.parametrize("file", ["pytriton", "model.py"])
+def test_quoted_tracebacks_are_logged_unchanged(log, caplog, file):
+    log.write(rf'E1121 09:41:00.123456 77 {file}:1] "model failed\nTraceback\n  1 / 0"')
+
+    assert records(caplog) == [(logging.ERROR, "model failed\nTraceback\n  1 / 0")]
+
+
 def test_text_of_a_client_cannot_start_a_log_line(log, caplog):
     log.write(r'W1121 09:41:00.1 77 a.cc:1] "sequence a\n2026-11-21 09:41:01 ERROR root out of memory\r"')
 
