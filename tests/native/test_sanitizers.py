@@ -167,7 +167,7 @@ BEHAVIOURS = {
 def programs(native: Any, request: pytest.FixtureRequest) -> dict[str, Path]:
     """The programs of the selected tests; CMake builds them side by side."""
     selected = [item for item in request.session.items if isinstance(item, pytest.Function)]
-    parameters = [item.callspec.params for item in selected if "programs" in item.fixturenames]
+    parameters = [item.callspec.params for item in selected if item.module is request.module]
     names = {f"{each.get('program', 'arena_stress')}_{each.get('sanitizer', 'address')}" for each in parameters}
     return dict(zip(sorted(names), native.build(*sorted(names), folder_name="sanitizers"), strict=True))
 
