@@ -272,7 +272,8 @@ def system_calls(pid):
     for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):
             number, *arguments = (task / "syscall").read_text().split()
-            yield number, arguments
+            if number.isdecimal():  # otherwise it is running
+                yield number, arguments
 
 
 def idle_workers():
