@@ -185,21 +185,22 @@ class Gateway:
                 message = {"type": "http.response.body"}  # sending it waits until the client has received the body
             await send(message)
 
+        async def send_error(error: RequestError) -> None:
+            await send_json(send_with_id, _body_of(error, request.path), error.status, error.headers)
+
         try:
             await self._route(request, send_with_id)
         except (RequestError, RecursionError) as failure:
             if started:
                 raise
-            error = failure if isinstance(failure, RequestError) else _too_deep()
-            await send_json(send_with_id, _body_of(error, request.path), error.status, error.headers)
+            await send_error(failure if isinstance(failure, RequestError) else _too_deep())
         except asyncio.CancelledError:
             if request.client_has_disconnected:
                 return
             if not self._draining:
                 raise
             if not started:
-                error = _stopping()
-                await send_json(send_with_id, _body_of(error, request.path), error.status, error.headers)
+                await send_error(_stopping())
         except Exception:
             if started:
                 raise

@@ -126,7 +126,7 @@ class Request:
         if encoding == "identity":
             return body
         data = await run(len(body) * _MAX_RATIO, self._decompressed, body, _WINDOW_BITS[encoding])
-        self._hold(len(data))
+        self._hold_body(len(data))
         return data
 
     def _decompressed(self, body: bytes, window_bits: int) -> bytes:
@@ -158,12 +158,12 @@ class Request:
             size += len(part)
             if size > self._max_body_size:
                 raise self._too_large()
-            self._hold(size)
+            self._hold_body(size)
             if part or not parts:
                 parts.append(part)
         return parts[0] if len(parts) == 1 else await run(size, b"".join, parts)
 
-    def _hold(self, size: int) -> None:
+    def _hold_body(self, size: int) -> None:
         """Counts the bytes of the body that have arrived."""
         if size > SMALL and size > self._held:
             self.budget.check(size, self._held)

@@ -58,7 +58,7 @@ def bytes_parts(arrays: Sequence[Array]) -> tuple[Array, Array]:
         BytesElementError: An element is neither bytes nor a string, or a string that UTF-8 cannot encode.
     """
     items: list[Any] = list(itertools.chain.from_iterable(array.ravel().tolist() for array in arrays))
-    if not _BYTES.issuperset(map(type, items)):  # `join` would take the buffer of NumPy's strings, which is UTF-32
+    if not _are_bytes(items):  # `join` would take the buffer of NumPy's strings, which is UTF-32
         items = [_to_bytes(item) for item in items]
     lengths = np.fromiter(map(len, items), np.uint32, len(items))
     return lengths, np.frombuffer(b"".join(items), np.uint8)
@@ -94,11 +94,15 @@ def as_bytes(array: Array) -> Array:
         BytesElementError: An element is neither bytes nor a string, or a string that UTF-8 cannot encode.
     """
     items = array.ravel().tolist()
-    if all(type(item) is bytes for item in items):
+    if _are_bytes(items):
         return array
     converted = np.empty(len(items), np.object_)
     converted[:] = [_to_bytes(item) for item in items]
     return converted.reshape(array.shape)
+
+
+def _are_bytes(items: list[Any]) -> bool:
+    return _BYTES.issuperset(map(type, items))
 
 
 def _to_bytes(item: object) -> bytes:

@@ -198,14 +198,15 @@ def _precision(dtype: np.dtype[Any]) -> int:
 
 def _check_shape(array: Array, output: OutputSignature, signature: Signature, *, is_array: bool) -> None:
     if array.ndim != output.rank:
-        if is_array and array.ndim and signature.has_warned:
+        is_sent = is_array and array.ndim > 0 and not signature.strict
+        if is_sent and signature.has_warned:
             return
         remedy = "return that many dimensions, or declare others"
         if signature.batching and array.ndim == 1 and output.shape[1:] == (1,):
             remedy = "return array.reshape(-1, 1), or declare shape=()"
         elif signature.batching and array.ndim == 1 and output.rank == _COLUMN_RANK:
             remedy = "return that many dimensions, as array.reshape(-1, 1) has, or declare others"
-        if is_array and array.ndim and not signature.strict:
+        if is_sent:
             problem = f"has shape {array.shape}, but {declared(output, signature)} was declared: {remedy}"
             signature.warn(f"output {output.name!r} {problem}. It is sent with the shape that it has.")
             return
