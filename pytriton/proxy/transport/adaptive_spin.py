@@ -13,10 +13,11 @@ from typing import Optional, TypeVar
 
 _MAX_WAIT_NS = 400_000
 _SLACK_NS = 20_000
+_LONG_YIELD_NS = 1_000_000
 _MIN_BACKOFF = 8
 _MAX_BACKOFF = 1024
 
-_FEW_REQUESTS = 2
+_FEW_REQUESTS = 12
 _BACKLOG_BATCHES = 32  # batches after a large one, before spinning is tried again
 
 _Thing = TypeVar("_Thing")
@@ -54,7 +55,7 @@ class AdaptiveSpin:
         poll: Callable[[], Optional[_Thing]],  # noqa: UP045
         sleep: Callable[[], Optional[_Thing]],  # noqa: UP045
         batch_size: int = 0,
-        linger: Optional[Callable[[int], object]] = None,  # noqa: UP045
+        linger: Optional[Callable[[int], bool]] = None,  # noqa: UP045
     ) -> Optional[_Thing]:  # noqa: UP045
         """Waits for the event, spinning if that is likely to pay off.
 
@@ -64,7 +65,8 @@ class AdaptiveSpin:
             batch_size: Number of requests in the previous batch. After a large one, clients are queueing, and for a
                 while the processor has better things to do than to spin.
             linger: Spins without the interpreter until the event may have happened, or until a moment on the clock of
-                ``time.monotonic_ns()``. Without it, this calls ``poll`` repeatedly.
+                ``time.monotonic_ns()``. Returns whether other threads have kept the processor for long. Without it, this
+                calls ``poll`` repeatedly.
 
         Returns:
             The event, or None if ``sleep`` gave up.
@@ -86,7 +88,7 @@ class AdaptiveSpin:
         self,
         poll: Callable[[], Optional[_Thing]],  # noqa: UP045
         begin: int,
-        linger: Optional[Callable[[int], object]],  # noqa: UP045
+        linger: Optional[Callable[[int], bool]],  # noqa: UP045
     ) -> Optional[_Thing]:  # noqa: UP045
         """Spins for the event if that is likely to pay off, for callers that do the sleeping.
 
@@ -121,14 +123,18 @@ class AdaptiveSpin:
         self,
         poll: Callable[[], Optional[_Thing]],  # noqa: UP045
         begin: int,
-        linger: Callable[[int], object],
+        linger: Callable[[int], bool],
     ) -> Optional[_Thing]:  # noqa: UP045
         end = begin + 2 * self._average_ns + _SLACK_NS
         thing = poll()
-        while thing is None and time.monotonic_ns() < end:
-            linger(end)
+        is_contended = False
+        while thing is None and not is_contended and time.monotonic_ns() < end:
+            is_contended = linger(end)
             thing = poll()
-        if thing is None:
+        if is_contended:
+            # A thread that sleeps gets the processor from other programs sooner than one that yields it.
+            self._backoff = _MAX_BACKOFF
+        elif thing is None:
             self._backoff = self._next_backoff
             self._next_backoff = min(2 * self._next_backoff, _MAX_BACKOFF)
         else:
@@ -136,6 +142,8 @@ class AdaptiveSpin:
         return thing
 
 
-def _yield(_: int) -> None:
-    """Yields the processor to any thread that has work to do."""
+def _yield(_: int) -> bool:
+    """Yields the processor to any thread that has work to do; returns whether that took long."""
+    begin = time.monotonic_ns()
     os.sched_yield()
+    return time.monotonic_ns() - begin > _LONG_YIELD_NS

@@ -143,12 +143,12 @@ class Doorbell:
         )
 
     @property
-    def linger(self) -> Optional[Callable[[int], object]]:  # noqa: UP045
+    def linger(self) -> Optional[Callable[[int], bool]]:  # noqa: UP045
         """Spins without the interpreter until a notification arrives, or a given time; see `AdaptiveSpin.wait`."""
         return None if _spin is None else self._linger  # not stored: a reference cycle would keep the memory mapped
 
-    def _linger(self, end_ns: int) -> None:
-        _spin(self._own, self._acknowledged, end_ns)
+    def _linger(self, end_ns: int) -> bool:
+        return bool(_spin(self._own, self._acknowledged, end_ns))
 
     def sleep(self, *, forever: bool = False) -> None:
         """Sleeps until a notification arrives, `wake` is called or, unless ``forever``, the timeout has passed."""

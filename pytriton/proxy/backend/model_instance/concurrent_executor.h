@@ -17,6 +17,7 @@
 #include "model_instance/batch.h"
 #include "model_instance/instance_context.h"
 #include "services/service_channel.h"
+#include "transport/adaptive_spin.h"
 #include "transport/connection.h"
 #include "triton/api.h"
 #include "triton/cancellation.h"
@@ -50,6 +51,7 @@ class ConcurrentExecutor {
     // Whether the worker has ended all requests, and they were returned to Triton.
     bool IsComplete() const;
 
+    const BusyWorker busy_worker;
     Batch batch;
     Timing timing;
     std::vector<bool> closed;   // requests that were returned to Triton

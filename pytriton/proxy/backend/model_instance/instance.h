@@ -21,6 +21,7 @@
 #include "services/restart_counter.h"
 #include "services/service_thread.h"
 #include "transport/connection.h"
+#include "transport/adaptive_spin.h"
 #include "triton/api.h"
 #include "triton/model_config.h"
 
@@ -67,6 +68,11 @@ class Instance {
   bool ExecutesWhenIdle();
   // Executes the batch now that Triton has no more requests, or lets Triton check for more first.
   void ExecuteIdle();
+  // Lets Triton check for requests again and again for a short while, rather than sleep at once.
+  void BeginIdle();
+  void Spin();
+  void EndSpinning(bool has_arrived);
+  void EndIdle();
   // Does not throw: if this fails, the server exits and is restarted rather than losing requests.
   void ExecuteBuilt() noexcept;
   void RejectCancelled(const std::vector<TRITONBACKEND_Request*>& requests) const;
@@ -94,6 +100,9 @@ class Instance {
   std::unique_ptr<RestartCounter> restart_counter_;          // of a bound model whose worker has its own process
   int64_t restarts_seen_ = 0;
   std::unique_ptr<BatchBuilder> builder_;  // null if Triton makes the batches
+  AdaptiveSpin spin_{AdaptiveSpin::For::kRequest};
+  bool is_spinning_ = false;
+  uint64_t idle_since_ns_ = 0;             // when the last batch was done; 0 while requests are there
   bool is_warned_ = false;                 // whether it has logged that it cannot build batches
 };
 

@@ -8,6 +8,7 @@
 #include "model_instance/held_responses.h"
 #include "model_instance/result_responder.h"
 #include "services/service_channel.h"
+#include "transport/adaptive_spin.h"
 #include "transport/arena.h"
 #include "transport/channel.h"
 #include "transport/connection.h"
@@ -28,6 +29,7 @@ void SequentialExecutor::Execute(NotificationKind kind, ConnectedWorker* worker,
     context_.Reject(rejection.request, rejection.code, context_.Describe(rejection.reason));
   }
   if (batch.requests().empty()) return context_.warmup->Done(false);
+  const BusyWorker busy_worker;
   InstanceMetrics* metrics = kind == NotificationKind::kBatch ? context_.metrics.get() : nullptr;
   if (metrics != nullptr) metrics->Begin(batch.requests(), batch.total_rows(), timing.exec_start);
   const std::vector<Outcome> outcomes = Infer(kind, worker, &batch, &timing);

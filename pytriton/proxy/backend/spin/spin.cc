@@ -10,6 +10,7 @@
 namespace {
 
 constexpr int kPausesPerYield = 64;
+constexpr int64_t kLongYieldNs = 1'000'000;
 
 void Pause() {
 #if defined(__x86_64__)
@@ -26,15 +27,18 @@ int64_t MonotonicNs() {
 
 }  // namespace
 
-// Returns 1 once `*word` is no longer `seen`, or 0 at `end_ns`, on the monotonic clock.
+// Returns 0 once `*word` is no longer `seen`, or at `end_ns`, on the monotonic clock; returns 1 once other threads have
+// kept the processor for long.
 extern "C" __attribute__((visibility("default"))) int PytritonSpin(const std::atomic<uint32_t>* word, uint32_t seen,
                                                                    int64_t end_ns) {
   while (true) {
     for (int i = 0; i < kPausesPerYield; ++i) {
-      if (word->load(std::memory_order_acquire) != seen) return 1;
+      if (word->load(std::memory_order_acquire) != seen) return 0;
       Pause();
     }
-    if (MonotonicNs() >= end_ns) return 0;
+    const int64_t now = MonotonicNs();
+    if (now >= end_ns) return 0;
     sched_yield();  // to any thread that is ready to run
+    if (MonotonicNs() - now > kLongYieldNs) return 1;
   }
 }

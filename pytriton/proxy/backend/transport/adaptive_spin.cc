@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <thread>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/switches.h"
@@ -16,10 +16,17 @@ namespace {
 constexpr int64_t kMaxWaitNs = 400'000;  // longer waits are not worth spinning for
 constexpr int64_t kSlackNs = 20'000;
 constexpr int kMaxBackoff = 1024;
-constexpr size_t kFewRequests = 2;
+constexpr int64_t kLongYieldNs = 1'000'000;
+constexpr size_t kFewRequests = 12;
 constexpr int kBacklogBatches = 32;  // batches after a large one, before spinning is tried again
 
-std::atomic<int> spinning{0};
+std::atomic<int> spinning_for_results{0};
+std::atomic<int> spinning_for_requests{0};
+std::atomic<int> busy_workers{0};
+
+std::atomic<int>& Spinning(AdaptiveSpin::For purpose) {
+  return purpose == AdaptiveSpin::For::kResult ? spinning_for_results : spinning_for_requests;
+}
 
 int64_t Now() { return static_cast<int64_t>(MonotonicNs()); }
 
@@ -50,23 +57,34 @@ bool AdaptiveSpin::Begin() {
     --backoff_;
     return false;
   }
-  if (spinning.fetch_add(1) >= Limit()) {
-    --spinning;
+  ++Spinning(purpose_);
+  if (!IsAdmitted()) {
+    --Spinning(purpose_);
     return false;
   }
-  begin_ns_ = Now();
+  begin_ns_ = polled_ns_ = Now();
   end_ns_ = begin_ns_ + 2 * average_ns_ + kSlackNs;
   return true;
 }
 
-int64_t AdaptiveSpin::Yield() const {
-  sched_yield();  // to any thread that is ready to run
-  return Now();
+bool AdaptiveSpin::IsAdmitted() const {
+  if (purpose_ == For::kResult) return spinning_for_results <= Limit();
+  return spinning_for_requests + busy_workers <= Limit();
+}
+
+int64_t AdaptiveSpin::Yield() {
+  sched_yield();
+  const int64_t now = Now();
+  is_contended_ = is_contended_ || now - polled_ns_ > kLongYieldNs;
+  return polled_ns_ = now;
 }
 
 void AdaptiveSpin::End(bool has_arrived) {
-  --spinning;
-  if (has_arrived) {
+  --Spinning(purpose_);
+  if (std::exchange(is_contended_, false)) {
+    // A thread that sleeps gets the processor from other programs sooner than one that yields it.
+    backoff_ = kMaxBackoff;
+  } else if (has_arrived) {
     next_backoff_ = std::max(next_backoff_ / 2, kMinBackoff);
   } else {
     backoff_ = next_backoff_;
@@ -77,5 +95,9 @@ void AdaptiveSpin::End(bool has_arrived) {
 void AdaptiveSpin::RecordWait(int64_t waited_ns) {
   average_ns_ += (std::min(waited_ns, 10 * kMaxWaitNs) - average_ns_) / 8;
 }
+
+BusyWorker::BusyWorker() { ++busy_workers; }
+
+BusyWorker::~BusyWorker() { --busy_workers; }
 
 }  // namespace pytriton

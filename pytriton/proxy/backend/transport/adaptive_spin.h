@@ -10,6 +10,13 @@ namespace pytriton {
 // Waits for a recurring event, and learns how long it takes. Used by one thread at a time.
 class AdaptiveSpin {
  public:
+  enum class For {
+    kResult,
+    kRequest,  // only while there are processors that no worker needs
+  };
+
+  explicit AdaptiveSpin(For purpose = For::kResult) : purpose_(purpose) {}
+
   // Whether the machine and the environment allow spinning.
   static bool IsAllowed();
   // Observes the number of requests in a batch. After a large one clients are queueing, and for a while the processor
@@ -28,6 +35,12 @@ class AdaptiveSpin {
     return has_arrived;
   }
 
+  // The same in steps, for callers that poll elsewhere: `Begin` returns whether to spin at all, `GoOn` yields the
+  // processor and returns whether to poll once more, and `End` is called after either the event or the last poll.
+  bool Begin();
+  bool GoOn() { return Yield() < end_ns_ && IsAdmitted(); }
+  void End(bool has_arrived);
+
   // Records how long the event took, spinning or sleeping.
   void RecordWait(int64_t waited_ns);
 
@@ -35,21 +48,34 @@ class AdaptiveSpin {
   static constexpr int kMinBackoff = 8;
   static constexpr int64_t kSoonNs = 60'000;
 
-  bool Begin();
+  // Whether not too many threads spin.
+  bool IsAdmitted() const;
   template <typename Begun>
-  bool GoOn(const Begun& begun) const {
+  bool GoOn(const Begun& begun) {
     const int64_t now = Yield();
     return now < end_ns_ && (now < begin_ns_ + kSoonNs || begun());
   }
-  int64_t Yield() const;
-  void End(bool has_arrived);
+  // Yields the processor to any thread that is ready to run; returns the time after that.
+  int64_t Yield();
 
+  const For purpose_;
   int64_t average_ns_ = INT64_MAX / 16;  // moving average of the waiting time
   int backlog_ = 0;                      // remaining batches until the backlog is assumed to be gone
   int backoff_ = 0;                      // remaining waits until spinning is tried again
   int next_backoff_ = kMinBackoff;
   int64_t begin_ns_ = 0;
+  int64_t polled_ns_ = 0;
+  bool is_contended_ = false;  // whether other threads have kept the processor for long
   int64_t end_ns_ = 0;
+};
+
+// A batch that a worker serves, which takes a processor.
+class BusyWorker {
+ public:
+  BusyWorker();
+  ~BusyWorker();
+  BusyWorker(const BusyWorker&) = delete;
+  BusyWorker& operator=(const BusyWorker&) = delete;
 };
 
 }  // namespace pytriton
