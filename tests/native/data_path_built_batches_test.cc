@@ -4,10 +4,12 @@
 #include <mutex>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "data_path.h"
+#include "transport/adaptive_spin.h"
 
 namespace {
 
@@ -174,6 +176,40 @@ void RequestsOfClientsThatHaveGoneAreLeftOut() {
   CHECK(built.batches().size() == 1);
 }
 
+void AnInstanceLooksForTheNextRequestForAWhile() {
+  if (!AdaptiveSpin::IsAllowed()) return;
+  BuiltBatches built(8);
+  // Not before it has learned that requests come soon, and not for a while if other programs keep the processors.
+  for (int i = 0; i < 5000 && idle_function == nullptr; ++i) {
+    built.Send({1, 3});
+    LookForMore();
+  }
+  CHECK(idle_function != nullptr);
+  const size_t count = built.batches().size();
+  built.Send({1, 3});
+  LookForMore();
+  CHECK(built.batches().size() == count + 1);
+  BeIdle();
+  built.CheckAllEchoed();
+  CHECK(built.batches().size() == count + 1);
+}
+
+void ThreadsDoNotSpinForRequestsWhileWorkersNeedTheProcessors() {
+  if (!AdaptiveSpin::IsAllowed()) return;
+  AdaptiveSpin spin(AdaptiveSpin::For::kRequest);
+  for (int i = 0; i < 500; ++i) spin.RecordWait(1000);
+  CHECK(spin.Begin());
+  spin.End(true);
+  {
+    const std::vector<BusyWorker> busy(std::thread::hardware_concurrency());
+    CHECK(!spin.Begin());
+  }
+  CHECK(spin.Begin());
+  const std::vector<BusyWorker> busy(std::thread::hardware_concurrency());
+  CHECK(!spin.GoOn());
+  spin.End(false);
+}
+
 void AnInstanceThatIsRemovedExecutesItsLastBatch() {
   BuiltBatches built(8);
   built.Send({1, 3});
@@ -208,6 +244,9 @@ int main(int argc, char** argv) {
           {"a_request_with_other_shapes_begins_another_batch", ARequestWithOtherShapesBeginsAnotherBatch},
           {"a_request_with_other_inputs_begins_another_batch", ARequestWithOtherInputsBeginsAnotherBatch},
           {"requests_of_clients_that_have_gone_are_left_out", RequestsOfClientsThatHaveGoneAreLeftOut},
+          {"an_instance_looks_for_the_next_request_for_a_while", AnInstanceLooksForTheNextRequestForAWhile},
+          {"threads_do_not_spin_for_requests_while_workers_need_the_processors",
+           ThreadsDoNotSpinForRequestsWhileWorkersNeedTheProcessors},
           {"an_instance_that_is_removed_executes_its_last_batch", AnInstanceThatIsRemovedExecutesItsLastBatch},
           {"each_request_is_a_batch_where_the_guard_cannot_call", EachRequestIsABatchWhereTheGuardCannotCall},
       },

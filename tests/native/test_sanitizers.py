@@ -35,6 +35,8 @@ BEHAVIOURS = {
         "a_request_with_other_shapes_begins_another_batch",
         "a_request_with_other_inputs_begins_another_batch",
         "requests_of_clients_that_have_gone_are_left_out",
+        "an_instance_looks_for_the_next_request_for_a_while",
+        "threads_do_not_spin_for_requests_while_workers_need_the_processors",
         "an_instance_that_is_removed_executes_its_last_batch",
         "each_request_is_a_batch_where_the_guard_cannot_call",
     ],

@@ -17,7 +17,7 @@ _LONG_YIELD_NS = 1_000_000
 _MIN_BACKOFF = 8
 _MAX_BACKOFF = 1024
 
-_FEW_REQUESTS = 12
+_FEW_REQUESTS = 8
 _BACKLOG_BATCHES = 32  # batches after a large one, before spinning is tried again
 
 _Thing = TypeVar("_Thing")
@@ -65,8 +65,8 @@ class AdaptiveSpin:
             batch_size: Number of requests in the previous batch. After a large one, clients are queueing, and for a
                 while the processor has better things to do than to spin.
             linger: Spins without the interpreter until the event may have happened, or until a moment on the clock of
-                ``time.monotonic_ns()``. Returns whether other threads have kept the processor for long. Without it, this
-                calls ``poll`` repeatedly.
+                ``time.monotonic_ns()``. Returns whether other threads have kept the processor for long. Without it,
+                this calls ``poll`` repeatedly.
 
         Returns:
             The event, or None if ``sleep`` gave up.

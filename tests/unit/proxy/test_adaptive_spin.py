@@ -144,10 +144,41 @@ def test_spinning_pauses_less_once_it_has_paid_off(spin):
 def test_a_thread_sleeps_while_requests_queue_and_once_more_afterwards(spin):
     busy(spin)
 
-    assert Post().wait(spin, batch_size=2) == "awake"
-    assert [Post().wait(spin, batch_size) for batch_size in (3, *[1, 2] * 15, 1, 1, 1)] == ["asleep"] * 32 + [
+    assert Post().wait(spin, batch_size=8) == "awake"
+    assert [Post().wait(spin, batch_size) for batch_size in (9, *[1, 8] * 15, 1, 1, 1)] == ["asleep"] * 32 + [
         "awake"
     ] * 2
+
+
+def contended(end_ns):
+    """Other threads have kept the processor for long."""
+    return True
+
+
+@pytest.mark.parametrize("comes_after", [1, float("inf")], ids=["in-time", "too-late"])
+def test_a_thread_does_not_spin_for_long_once_other_programs_have_kept_the_processor(spin, comes_after):
+    busy(spin)
+    post = Post()
+    post.comes_after = comes_after
+    post.wait(spin, linger=contended)
+    assert post.polled == 2
+
+    ways = [Post().wait(spin) for _ in range(1026)]
+
+    assert ways == ["asleep"] * 1024 + ["awake"] * 2
+
+
+def test_a_thread_with_the_interpreter_notices_that_other_programs_keep_the_processor(spin, clock, monkeypatch):
+    def yield_for_long():
+        clock.now_ns += 2_000_000
+
+    busy(spin)
+    monkeypatch.setattr(os, "sched_yield", yield_for_long)
+    post = Post()
+    post.comes_after = 1
+    assert post.wait(spin) == "awake"
+
+    assert Post().wait(spin) == "asleep"
 
 
 def wait_beside(spin, other, linger=None):
@@ -181,7 +212,7 @@ def test_on_two_processors_a_second_thread_spins_only_for_a_reply(
 ):
     spins, other = (AdaptiveSpin(for_reply=for_reply) for for_reply in (spins_for_reply, other_for_reply))
 
-    assert wait_beside(spins, other, linger=lambda end_ns: None) == way
+    assert wait_beside(spins, other, linger=lambda end_ns: False) == way
 
 
 def test_an_error_ends_the_wait_and_lets_others_spin(spin):
@@ -208,4 +239,4 @@ def test_on_a_single_processor_no_thread_spins(monkeypatch, two_processors, cloc
     spin = AdaptiveSpin(for_reply=True)
     busy(spin)
 
-    assert Post().wait(spin, linger=lambda end_ns: None) == "asleep"
+    assert Post().wait(spin, linger=lambda end_ns: False) == "asleep"

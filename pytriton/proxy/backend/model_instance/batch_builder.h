@@ -21,7 +21,7 @@ class BatchBuilder {
   bool Add(TRITONBACKEND_Request* request);
   // Whether more requests are likely to arrive soon, since the last batch had more; true only once for a batch.
   bool ExpectsMore() { return requests_.size() < last_size_ && !std::exchange(has_expected_more_, true); }
-  size_t last_size() const { return last_size_; }
+  size_t size() const { return requests_.size(); }
   bool is_empty() const { return requests_.empty(); }
   bool is_full() const { return rows_ >= max_rows_; }
   // Returns the requests, and begins with a new batch.

@@ -206,7 +206,7 @@ void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count)
 }
 
 void Instance::AddToBatch(TRITONBACKEND_Request* request) {
-  if (idle_since_ns_ != 0) EndIdle();
+  request_wait_.End();
   if (!builder_->Add(request)) {
     ExecuteBuilt();
     builder_->Add(request);
@@ -227,36 +227,18 @@ bool Instance::ExecutesWhenIdle() {
 }
 
 void Instance::ExecuteIdle() {
-  if (builder_->is_empty()) return Spin();
+  if (builder_->is_empty()) return AwaitRequest();
   if (builder_->ExpectsMore() && ExecutesWhenIdle()) {
     std::this_thread::yield();  // to threads that may still be reading requests
-  } else {
-    ExecuteBuilt();
-    BeginIdle();
+    return;
   }
+  const size_t size = builder_->size();
+  ExecuteBuilt();
+  if (mode_ == ExecutionMode::kSequential && request_wait_.Begin(size) && !ExecutesWhenIdle()) request_wait_.Sleep();
 }
 
-void Instance::BeginIdle() {
-  if (mode_ != ExecutionMode::kSequential && !std::getenv("XC")) return;
-  idle_since_ns_ = MonotonicNs();
-  spin_.ObserveBatchSize(builder_->last_size());
-  is_spinning_ = !std::getenv("XNG") && spin_.Begin();
-  if (is_spinning_ && !ExecutesWhenIdle()) EndSpinning(false);
-}
-
-void Instance::Spin() {
-  if (!spin_.GoOn() || !ExecutesWhenIdle()) EndSpinning(false);
-}
-
-void Instance::EndSpinning(bool has_arrived) {
-  spin_.End(has_arrived);
-  is_spinning_ = false;
-}
-
-void Instance::EndIdle() {
-  if (is_spinning_) EndSpinning(true);
-  spin_.RecordWait(static_cast<int64_t>(MonotonicNs() - idle_since_ns_));
-  idle_since_ns_ = 0;
+void Instance::AwaitRequest() {
+  if (request_wait_.GoOn() && !ExecutesWhenIdle()) request_wait_.Sleep();
 }
 
 void Instance::ExecuteBuilt() noexcept {

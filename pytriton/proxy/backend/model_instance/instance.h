@@ -14,6 +14,7 @@
 #include "model_instance/concurrent_executor.h"
 #include "model_instance/instance_context.h"
 #include "model_instance/registry_client.h"
+#include "model_instance/request_wait.h"
 #include "model_instance/sequential_executor.h"
 #include "model_instance/worker_pool.h"
 #include "python_models/worker_supervisor.h"
@@ -21,7 +22,6 @@
 #include "services/restart_counter.h"
 #include "services/service_thread.h"
 #include "transport/connection.h"
-#include "transport/adaptive_spin.h"
 #include "triton/api.h"
 #include "triton/model_config.h"
 
@@ -68,11 +68,8 @@ class Instance {
   bool ExecutesWhenIdle();
   // Executes the batch now that Triton has no more requests, or lets Triton check for more first.
   void ExecuteIdle();
-  // Lets Triton check for requests again and again for a short while, rather than sleep at once.
-  void BeginIdle();
-  void Spin();
-  void EndSpinning(bool has_arrived);
-  void EndIdle();
+  // Lets Triton check for requests for a short while before the thread sleeps.
+  void AwaitRequest();
   // Does not throw: if this fails, the server exits and is restarted rather than losing requests.
   void ExecuteBuilt() noexcept;
   void RejectCancelled(const std::vector<TRITONBACKEND_Request*>& requests) const;
@@ -100,9 +97,7 @@ class Instance {
   std::unique_ptr<RestartCounter> restart_counter_;          // of a bound model whose worker has its own process
   int64_t restarts_seen_ = 0;
   std::unique_ptr<BatchBuilder> builder_;  // null if Triton makes the batches
-  AdaptiveSpin spin_{AdaptiveSpin::For::kRequest};
-  bool is_spinning_ = false;
-  uint64_t idle_since_ns_ = 0;             // when the last batch was done; 0 while requests are there
+  RequestWait request_wait_;               // if it builds the batches
   bool is_warned_ = false;                 // whether it has logged that it cannot build batches
 };
 

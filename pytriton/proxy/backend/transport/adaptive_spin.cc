@@ -17,7 +17,7 @@ constexpr int64_t kMaxWaitNs = 400'000;  // longer waits are not worth spinning 
 constexpr int64_t kSlackNs = 20'000;
 constexpr int kMaxBackoff = 1024;
 constexpr int64_t kLongYieldNs = 1'000'000;
-constexpr size_t kFewRequests = 12;
+constexpr size_t kFewRequests = 8;
 constexpr int kBacklogBatches = 32;  // batches after a large one, before spinning is tried again
 
 std::atomic<int> spinning_for_results{0};
@@ -37,7 +37,8 @@ int CountAllowed() {
   return CPU_COUNT(&processors) / 2;
 }
 
-// The number of threads of this process that may spin at a time: at most half of the processors.
+// The number of threads of this process that may spin for results at a time, and of those that may for requests: at
+// most half of the processors.
 int Limit() {
   static const int limit = CountAllowed();
   return limit;

@@ -12,7 +12,7 @@ class AdaptiveSpin {
  public:
   enum class For {
     kResult,
-    kRequest,  // only while there are processors that no worker needs
+    kRequest,  // only while workers leave processors free
   };
 
   explicit AdaptiveSpin(For purpose = For::kResult) : purpose_(purpose) {}
