@@ -40,6 +40,8 @@ namespace data_path {
 namespace {
 
 using Counts = std::vector<int64_t>;
+using pytriton::AdaptiveSpin;
+using pytriton::BusyWorker;
 
 // A model that echoes, and the rows of each request in the batches that it has had.
 class BuiltBatches {
