@@ -40,7 +40,7 @@ def save(program, name, content):
 
 def wait_for_response(program, model, value):
     """Waits until a model's response to 1 is a value."""
-    wait_until(lambda: program.ask(model, [1]) == [value], 20, what=f"{model} wait_for_response {value}")
+    wait_until(lambda: program.ask(model, [1]) == [value], 20, what=f"{value} from {model}")
 
 
 def test_a_saved_function_is_served(program):
@@ -189,7 +189,7 @@ def test_fifty_reloads_under_load_lose_no_request_and_are_fast(program):
     assert [each.errors for each in load] == [[]] * CLIENTS
     versions = {float(version) for version in range(1, RELOADS + 2)}
     for each in load:
-        given = [answer[0] if isinstance(answer, list) else answer for answer in each.wait_for_response]
+        given = [answer[0] if isinstance(answer, list) else answer for answer in each.results]
         assert set(given) <= versions
         assert given == sorted(given), "an old version after a new one"
     assert statistics.median(took) < LIMIT_S * MARGIN
