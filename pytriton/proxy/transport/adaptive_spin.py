@@ -15,6 +15,7 @@ _MAX_WAIT_NS = 400_000
 _SLACK_NS = 20_000
 _LONG_YIELD_NS = 1_000_000
 _MIN_BACKOFF = 8
+_MIN_CONTENDED_BACKOFF = 32
 _MAX_BACKOFF = 1024
 
 _FEW_REQUESTS = 8
@@ -41,7 +42,7 @@ class AdaptiveSpin:
             them.
     """
 
-    __slots__ = ("_average_ns", "_backlog", "_backoff", "_limit", "_next_backoff")
+    __slots__ = ("_average_ns", "_backlog", "_backoff", "_limit", "_next_backoff", "_next_contended_backoff")
 
     def __init__(self, *, for_reply: bool = False) -> None:
         self._limit = _limit(for_reply=for_reply)
@@ -49,6 +50,7 @@ class AdaptiveSpin:
         self._backlog = 0  # remaining waits until the backlog is assumed to be gone
         self._backoff = 0  # remaining waits until spinning is tried again
         self._next_backoff = _MIN_BACKOFF
+        self._next_contended_backoff = _MIN_CONTENDED_BACKOFF
 
     def wait(
         self,
@@ -133,12 +135,14 @@ class AdaptiveSpin:
             thing = poll()
         if is_contended:
             # A thread that sleeps gets the processor from other programs sooner than one that yields it.
-            self._backoff = _MAX_BACKOFF
+            self._backoff = self._next_contended_backoff
+            self._next_contended_backoff = min(4 * self._next_contended_backoff, _MAX_BACKOFF)
         elif thing is None:
             self._backoff = self._next_backoff
             self._next_backoff = min(2 * self._next_backoff, _MAX_BACKOFF)
         else:
             self._next_backoff = max(self._next_backoff // 2, _MIN_BACKOFF)
+            self._next_contended_backoff = max(self._next_contended_backoff // 2, _MIN_CONTENDED_BACKOFF)
         return thing
 
 

@@ -155,17 +155,32 @@ def contended(end_ns):
     return True
 
 
-@pytest.mark.parametrize("comes_after", [1, float("inf")], ids=["in-time", "too-late"])
-def test_a_thread_does_not_spin_for_long_once_other_programs_have_kept_the_processor(spin, comes_after):
-    busy(spin)
+def pause_after_contention(spin, comes_after):
+    """Has other programs keep the processor during a wait; returns how many waits the thread then sleeps."""
     post = Post()
     post.comes_after = comes_after
     post.wait(spin, linger=contended)
     assert post.polled == 2
+    return next(number for number in range(10_000) if Post().wait(spin) == "awake")
 
-    ways = [Post().wait(spin) for _ in range(1026)]
 
-    assert ways == ["asleep"] * 1024 + ["awake"] * 2
+@pytest.mark.parametrize("comes_after", [1, float("inf")], ids=["in-time", "too-late"])
+def test_a_thread_does_not_spin_for_long_while_other_programs_keep_the_processor(spin, comes_after):
+    busy(spin)
+
+    # Each pause ends with a wait that is not disturbed, which halves the next one.
+    pauses = [pause_after_contention(spin, comes_after) for _ in range(9)]
+
+    assert pauses == [32, 64, 128, 256, 512, 512, 512, 512, 512]
+
+
+def test_a_thread_that_is_rarely_disturbed_soon_spins_again(spin):
+    busy(spin)
+    for _ in range(3):
+        pause_after_contention(spin, 1)
+    busy(spin)
+
+    assert pause_after_contention(spin, 1) == 32
 
 
 def test_a_thread_with_the_interpreter_notices_that_other_programs_keep_the_processor(spin, clock, monkeypatch):

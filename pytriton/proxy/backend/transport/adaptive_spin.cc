@@ -84,9 +84,11 @@ void AdaptiveSpin::End(bool has_arrived) {
   --Spinning(purpose_);
   if (std::exchange(is_contended_, false)) {
     // A thread that sleeps gets the processor from other programs sooner than one that yields it.
-    backoff_ = kMaxBackoff;
+    backoff_ = next_contended_backoff_;
+    next_contended_backoff_ = std::min(4 * next_contended_backoff_, kMaxBackoff);
   } else if (has_arrived) {
     next_backoff_ = std::max(next_backoff_ / 2, kMinBackoff);
+    next_contended_backoff_ = std::max(next_contended_backoff_ / 2, kMinContendedBackoff);
   } else {
     backoff_ = next_backoff_;
     next_backoff_ = std::min(2 * next_backoff_, kMaxBackoff);

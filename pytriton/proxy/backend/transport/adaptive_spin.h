@@ -46,6 +46,7 @@ class AdaptiveSpin {
 
  private:
   static constexpr int kMinBackoff = 8;
+  static constexpr int kMinContendedBackoff = 32;
   static constexpr int64_t kSoonNs = 60'000;
 
   // Whether not too many threads spin.
@@ -63,6 +64,7 @@ class AdaptiveSpin {
   int backlog_ = 0;                      // remaining batches until the backlog is assumed to be gone
   int backoff_ = 0;                      // remaining waits until spinning is tried again
   int next_backoff_ = kMinBackoff;
+  int next_contended_backoff_ = kMinContendedBackoff;
   int64_t begin_ns_ = 0;
   int64_t polled_ns_ = 0;
   bool is_contended_ = false;  // whether other threads have kept the processor for long
