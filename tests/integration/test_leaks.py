@@ -49,10 +49,10 @@ def send_mixed(clients, count, seed=0):
             assert received[0, 0] == received[0, -1] == number + 1
 
 
-def check_many(triton, count):
+def check_many(triton, count, warm_up=400):
     clients = [Client("http", triton), Client("grpc", triton)]
     try:
-        send_mixed(clients, 400, seed=1)  # every pool and allocator has seen every size
+        send_mixed(clients, warm_up, seed=1)  # every pool and allocator has seen every size
         before = Footprint(triton)
         send_mixed(clients, count)
         assert_same(before, settled(triton, before))
@@ -68,7 +68,7 @@ def test_two_thousand_requests_of_mixed_sizes_leave_nothing_behind(triton):
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_ten_thousand_requests_of_mixed_sizes_leave_nothing_behind(triton):
-    check_many(triton, 10_000)
+    check_many(triton, 10_000, warm_up=4_000)
 
 
 @pytest.mark.slow
