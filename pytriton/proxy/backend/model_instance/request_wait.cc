@@ -1,5 +1,7 @@
 #include "model_instance/request_wait.h"
 
+#include <utility>
+
 #include "base/clock.h"
 
 namespace pytriton {
@@ -17,17 +19,17 @@ bool RequestWait::GoOn() {
   return is_spinning_;
 }
 
-void RequestWait::Sleep() {
-  if (is_spinning_) spin_.End(false);
-  is_spinning_ = false;
-}
+void RequestWait::Sleep() { StopSpinning(false); }
 
 void RequestWait::End() {
   if (begin_ns_ == 0) return;
-  if (is_spinning_) spin_.End(true);
-  is_spinning_ = false;
+  StopSpinning(true);
   spin_.RecordWait(static_cast<int64_t>(MonotonicNs() - begin_ns_));
   begin_ns_ = 0;
+}
+
+void RequestWait::StopSpinning(bool has_arrived) {
+  if (std::exchange(is_spinning_, false)) spin_.End(has_arrived);
 }
 
 }  // namespace pytriton

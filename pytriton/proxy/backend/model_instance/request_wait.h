@@ -25,6 +25,8 @@ class RequestWait {
   void End();
 
  private:
+  void StopSpinning(bool has_arrived);
+
   AdaptiveSpin spin_{AdaptiveSpin::For::kRequest};
   bool is_spinning_ = false;
   uint64_t begin_ns_ = 0;  // 0 while it does not wait

@@ -53,13 +53,12 @@ void AdaptiveSpin::ObserveBatchSize(size_t request_count) {
 }
 
 bool AdaptiveSpin::Begin() {
-  if (HasBacklog() || average_ns_ > kMaxWaitNs) return false;
+  if (backlog_ > 0 || average_ns_ > kMaxWaitNs) return false;
   if (backoff_ > 0) {
     --backoff_;
     return false;
   }
-  ++Spinning(purpose_);
-  if (!IsAdmitted()) {
+  if (Spinning(purpose_).fetch_add(1) >= Limit() - Reserved()) {
     --Spinning(purpose_);
     return false;
   }
@@ -68,10 +67,9 @@ bool AdaptiveSpin::Begin() {
   return true;
 }
 
-bool AdaptiveSpin::IsAdmitted() const {
-  if (purpose_ == For::kResult) return spinning_for_results <= Limit();
-  return spinning_for_requests + busy_workers <= Limit();
-}
+bool AdaptiveSpin::GoOn() { return Yield() < end_ns_ && Spinning(purpose_) <= Limit() - Reserved(); }
+
+int AdaptiveSpin::Reserved() const { return purpose_ == For::kRequest ? busy_workers.load() : 0; }
 
 int64_t AdaptiveSpin::Yield() {
   sched_yield();

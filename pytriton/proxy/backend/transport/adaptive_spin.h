@@ -22,7 +22,6 @@ class AdaptiveSpin {
   // Observes the number of requests in a batch. After a large one clients are queueing, and for a while the processor
   // has better things to do than to spin.
   void ObserveBatchSize(size_t request_count);
-  bool HasBacklog() const { return backlog_ > 0; }
 
   // Polls `arrived` until it returns true, for as long as that is likely to pay off: not for long unless `begun`
   // returns true, that is, the other side is working on it. Returns whether the event has happened.
@@ -38,7 +37,7 @@ class AdaptiveSpin {
   // The same in steps, for callers that poll elsewhere: `Begin` returns whether to spin at all, `GoOn` yields the
   // processor and returns whether to poll once more, and `End` is called after either the event or the last poll.
   bool Begin();
-  bool GoOn() { return Yield() < end_ns_ && IsAdmitted(); }
+  bool GoOn();
   void End(bool has_arrived);
 
   // Records how long the event took, spinning or sleeping.
@@ -49,8 +48,8 @@ class AdaptiveSpin {
   static constexpr int kMinContendedBackoff = 32;
   static constexpr int64_t kSoonNs = 60'000;
 
-  // Whether not too many threads spin.
-  bool IsAdmitted() const;
+  // The number of processors that are left to workers.
+  int Reserved() const;
   template <typename Begun>
   bool GoOn(const Begun& begun) {
     const int64_t now = Yield();
