@@ -7,14 +7,13 @@ the words count them.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import pathlib
 import platform
 from collections.abc import Callable
 from typing import Any, Optional
 
 from pytriton.proxy.transport.arena import map_memory
+from pytriton.proxy.transport.spin_library import can_spin, spin_at_word
 from pytriton.proxy.wire.notification import Notification
 
 DOORBELL_SIZE = 128
@@ -28,7 +27,6 @@ _BACKENDS_OFFSET, _BACKENDS_SIZE, _BACKENDS_SEQUENCE = 9, 10, 11
 _FUTEX_WAIT, _FUTEX_WAKE, _FUTEX_WAKE_OP = 0, 1, 5
 _ADD_1 = 1 << 28 | 1 << 12  # the operation of `_FUTEX_WAKE_OP`
 _MASK = 0xFFFFFFFF
-_SPIN_LIBRARY = "lib/libpytriton_spin.so"
 
 _FUTEX = {"x86_64": 202, "aarch64": 98}.get(platform.machine())
 _SLEEP_OR_WAKE = (ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p)
@@ -38,21 +36,6 @@ _wake = ctypes.PyDLL(None).syscall  # keeps it
 _wake.argtypes = _SLEEP_OR_WAKE
 _syscall_on_two_words = ctypes.PyDLL(None).syscall
 _syscall_on_two_words.argtypes = (*_SLEEP_OR_WAKE, ctypes.c_void_p, ctypes.c_uint32)
-
-
-def _load_spin() -> Any:
-    """Returns the function that spins without the interpreter; None if its library is missing."""
-    import pytriton.proxy.transport
-
-    for folder in pytriton.proxy.transport.__path__:
-        with contextlib.suppress(OSError, AttributeError):
-            spin = ctypes.CDLL(str(pathlib.Path(folder) / _SPIN_LIBRARY)).PytritonSpin
-            spin.argtypes = (ctypes.c_void_p, ctypes.c_uint32, ctypes.c_int64)
-            return spin
-    return None
-
-
-_spin = _load_spin()
 
 
 class _Timespec(ctypes.Structure):
@@ -145,10 +128,10 @@ class Doorbell:
     @property
     def linger(self) -> Optional[Callable[[int], bool]]:  # noqa: UP045
         """Spins without the interpreter until a notification arrives, or a given time; see `AdaptiveSpin.wait`."""
-        return None if _spin is None else self._linger  # not stored: a reference cycle would keep the memory mapped
+        return self._linger if can_spin() else None  # not stored: a reference cycle would keep the memory mapped
 
     def _linger(self, end_ns: int) -> bool:
-        return bool(_spin(self._own, self._acknowledged, end_ns))
+        return spin_at_word(self._own, self._acknowledged, end_ns)
 
     def sleep(self, *, forever: bool = False) -> None:
         """Sleeps until a notification arrives, `wake` is called or, unless ``forever``, the timeout has passed."""

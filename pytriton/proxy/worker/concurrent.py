@@ -91,6 +91,7 @@ class ConcurrentExecutor:
         self._signature = signature
         self._warmup = Warmup(signature)
         self._loop = loop
+        self._observe_batch_size: Callable[[int], None] = getattr(loop, "observe_batch_size", lambda _: None)
         self._threads = threads
         self._on_close = on_close
         self._on_unrecoverable = on_unrecoverable
@@ -154,6 +155,7 @@ class ConcurrentExecutor:
         is_warmup = notification.kind == NotificationKind.WARMUP
         batch = self._warmup.next_batch(lease) if is_warmup else Batch(lease, self._signature)
         in_flight = InFlightBatch(notification.sequence, batch, self._requests_of(batch))
+        self._observe_batch_size(batch.request_count)
         with self._lock:
             if not self._in_flight:
                 self._poll_in(_POLL_INTERVAL_S)

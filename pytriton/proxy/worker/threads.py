@@ -44,11 +44,12 @@ class EventLoop:
 
     def get(self) -> asyncio.AbstractEventLoop:
         """Returns the running loop."""
-        import asyncio  # imported late, as everywhere in a worker: it takes a sixth of startup, and few have a loop
+        # Imported late, as everywhere in a worker: asyncio takes a sixth of startup, and few have a loop.
+        from pytriton.proxy.worker.spinning_loop import new_event_loop
 
         with self._lock:
             if self._loop is None:
-                self._loop = loop = self._given or asyncio.new_event_loop()
+                self._loop = loop = self._given or new_event_loop()
                 self._given = None
                 self._ended = ended = threading.Event()
                 if self._main_thread is not None:

@@ -10,6 +10,7 @@
 #include "base/workarounds.h"
 #include "model_instance/held_responses.h"
 #include "model_instance/result_responder.h"
+#include "transport/time_slice.h"
 #include "triton/error.h"
 
 namespace pytriton {
@@ -63,9 +64,19 @@ bool ConcurrentExecutor::Submit(NotificationKind kind, TRITONBACKEND_Request** r
   std::unique_ptr<InFlightBatch> batch_in_flight = Examine(kind, requests, request_count);
   if (batch_in_flight == nullptr) return true;
   const std::optional<Notification> notification = Write(kind, batch_in_flight.get());
-  if (!notification.has_value() || !Add(notification->sequence, std::move(batch_in_flight))) return true;
+  if (!notification.has_value()) return true;
+  const uint64_t short_until = MonotonicNs() + BatchDurations::ShortNs(request_count);
+  std::unique_lock<std::mutex> receiving(receiving_, std::defer_lock);
+  if (durations_.ShouldWait()) static_cast<void>(receiving.try_lock());
+  if (!Add(notification->sequence, std::move(batch_in_flight))) return true;
+  if (!receiving.owns_lock()) WakeListener();
   Send(*notification);
-  AwaitRoom(notification->sequence);
+  if (receiving.owns_lock()) {
+    ReceiveUntil(short_until);
+    receiving.unlock();
+    WakeListener();  // if the batch is not that short
+  }
+  AwaitRoom(notification->sequence, short_until);
   return true;
 }
 
@@ -102,14 +113,11 @@ std::optional<Notification> ConcurrentExecutor::Write(NotificationKind kind, InF
 }
 
 bool ConcurrentExecutor::Add(int64_t sequence, std::unique_ptr<InFlightBatch> batch_in_flight) {
+  batch_in_flight->calls_before = service_->call_count();
   batch_in_flight->call_chain.emplace(service_, sequence, batch_in_flight->batch.call_chain());
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!broken_) in_flight_[sequence] = std::move(batch_in_flight);
-    if (asleep_) {
-      asleep_ = false;
-      eventfd_write(work_.get(), 1);
-    }
   }
   if (batch_in_flight == nullptr) return true;
   FailAll(batch_in_flight.get(), TRITONSERVER_ERROR_UNAVAILABLE, "the worker has gone");
@@ -125,13 +133,29 @@ void ConcurrentExecutor::Send(const Notification& notification) {
   }
 }
 
-void ConcurrentExecutor::AwaitRoom(int64_t sequence) {
+void ConcurrentExecutor::ReceiveUntil(uint64_t end_ns) {
+  [[maybe_unused]] static thread_local const bool has_short_time_slice = RequestShortTimeSlice();
+  Notification notification;
+  try {
+    while (in_flight() > 0 && connection_->ReceiveUntil(&notification, end_ns)) Receive(notification);
+  } catch (const ChannelError&) {
+    // The listener notices, and fails all requests in flight.
+  } catch (const std::exception& error) {
+    Break(error.what(), TRITONSERVER_ERROR_INTERNAL);
+  }
+}
+
+void ConcurrentExecutor::AwaitRoom(int64_t sequence, uint64_t end_ns) {
   const bool deferred = connection_->model().mode == ExecutionMode::kDeferred;
   // A busy worker takes batches late. Requests that arrive meanwhile should wait in Triton's queue, and form one batch.
   if (!deferred && in_flight() > 1) {
     while (alive() && !connection_->AwaitTaken()) continue;
   }
   std::unique_lock<std::mutex> lock(mutex_);
+  if (durations_.ShouldWait()) {
+    const std::chrono::steady_clock::time_point end{std::chrono::nanoseconds(end_ns)};
+    room_.wait_until(lock, end, [&] { return broken_ || in_flight_.empty(); });
+  }
   const auto limit = static_cast<size_t>(connection_->model().max_in_flight);
   room_.wait(lock, [&] {
     if (broken_) return true;
@@ -141,14 +165,13 @@ void ConcurrentExecutor::AwaitRoom(int64_t sequence) {
 
 void ConcurrentExecutor::Listen() {
   uint64_t looked = 0;
+  std::unique_lock<std::mutex> receiving(receiving_);
   try {
     while (true) {
       Notification notification;
-      if (connection_->Receive(&notification)) {
-        Receive(notification);
-      } else {
-        AwaitWork();
-      }
+      const bool has_received = connection_->Receive(&notification);
+      if (has_received) Receive(notification);
+      if (!has_received || durations_.ShouldWait()) AwaitWork(&receiving);
       const uint64_t now = MonotonicNs();
       if (now - looked < kPollEveryNs) continue;
       looked = now;
@@ -161,13 +184,22 @@ void ConcurrentExecutor::Listen() {
   }
 }
 
-void ConcurrentExecutor::AwaitWork() {
+void ConcurrentExecutor::WakeListener() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!asleep_ || in_flight_.empty()) return;
+  asleep_ = false;
+  eventfd_write(work_.get(), 1);
+}
+
+void ConcurrentExecutor::AwaitWork(std::unique_lock<std::mutex>* receiving) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!in_flight_.empty() || !work_.valid()) return;
     asleep_ = true;
   }
-  connection_->AwaitEvent(work_.get());
+  receiving->unlock();
+  connection_->AwaitEnd(work_.get());
+  receiving->lock();
   const std::lock_guard<std::mutex> lock(mutex_);
   asleep_ = false;
   eventfd_t woken;
@@ -208,6 +240,9 @@ void ConcurrentExecutor::Deliver(int64_t sequence, const ResultMessage& result, 
     throw ProtocolError("the worker sent a result out of turn");
   }
   const Batch& batch = batch_in_flight->batch;
+  const auto duration_ns = static_cast<int64_t>(MonotonicNs() - batch_in_flight->timing.sent);
+  durations_.Record(duration_ns, batch.requests().size(), service_->call_count() != batch_in_flight->calls_before);
+  connection_->RecordRoundTrip(batch.requests().size(), duration_ns);
   const HeldResponses held(batch, context_.responder.cached_output());
   batch_in_flight->timing.compute_start = result.compute_start_ns;
   batch_in_flight->timing.compute_end = result.compute_end_ns;

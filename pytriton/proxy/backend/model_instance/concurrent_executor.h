@@ -15,6 +15,7 @@
 
 #include "base/file_descriptor.h"
 #include "model_instance/batch.h"
+#include "model_instance/batch_durations.h"
 #include "model_instance/instance_context.h"
 #include "services/service_channel.h"
 #include "transport/adaptive_spin.h"
@@ -62,6 +63,7 @@ class ConcurrentExecutor {
     bool any_failed = false;
     const bool is_warmup;  // not counted
     std::optional<ActiveCallChain> call_chain;
+    uint64_t calls_before = 0;  // sent by the worker before this batch
   };
 
   // Returns the batch of those requests that can be served, null if there are none; rejects the others.
@@ -72,11 +74,17 @@ class ConcurrentExecutor {
   // Adds a batch to those in flight; fails its requests if the worker has disconnected. Returns whether it was added.
   bool Add(int64_t sequence, std::unique_ptr<InFlightBatch> batch_in_flight);
   void Send(const Notification& notification);
-  void AwaitRoom(int64_t sequence);
+  // Receives results in the instance's thread until nothing is in flight, or until `end_ns`. That saves waking the
+  // listener, and the requests that arrive meanwhile form one batch.
+  void ReceiveUntil(uint64_t end_ns);
+  // Waits until another batch may be sent: while batches are short, not before `end_ns` unless nothing is in flight.
+  void AwaitRoom(int64_t sequence, uint64_t end_ns);
   size_t in_flight();
   void Listen();
-  // Sleeps while nothing is in flight.
-  void AwaitWork();
+  // Wakes the listener if there is something to receive.
+  void WakeListener();
+  // Lets the listener sleep while nothing is in flight; unlocks `receiving` meanwhile.
+  void AwaitWork(std::unique_lock<std::mutex>* receiving);
   void Receive(const Notification& notification);
   InFlightBatch* Find(int64_t sequence);
   void Deliver(int64_t sequence, const ResultMessage& result, const char* data);
@@ -98,12 +106,14 @@ class ConcurrentExecutor {
   const std::shared_ptr<Connection> connection_;
   const std::shared_ptr<ServiceChannel> service_;
   const InstanceContext& context_;
-  std::mutex memory_mutex_;  // guards the arena and its cancel flags
-  std::mutex mutex_;         // guards the members below
+  BatchDurations durations_;  // of batches that have one result; changed while receiving
+  std::mutex receiving_;      // held by the thread that receives: the listener, or that of the instance
+  std::mutex memory_mutex_;   // guards the arena and its cancel flags
+  std::mutex mutex_;          // guards the members below
   std::condition_variable room_;
-  std::unordered_map<int64_t, std::unique_ptr<InFlightBatch>> in_flight_;  // only the receiving thread removes any
+  std::unordered_map<int64_t, std::unique_ptr<InFlightBatch>> in_flight_;  // removed while receiving
   bool broken_ = false;
-  bool asleep_ = false;        // whether the receiving thread sleeps until there is work
+  bool asleep_ = false;        // whether the listener sleeps until there is work
   const FileDescriptor work_;  // becomes readable when there is work
   int64_t returned_ = 0;       // the last batch from which the inference callable has returned
   std::thread listener_;

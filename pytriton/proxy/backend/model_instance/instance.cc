@@ -234,7 +234,7 @@ void Instance::ExecuteIdle() {
   }
   const size_t size = builder_->size();
   ExecuteBuilt();
-  if (mode_ == ExecutionMode::kSequential && request_wait_.Begin(size) && !ExecutesWhenIdle()) request_wait_.Sleep();
+  if (request_wait_.Begin(size) && !ExecutesWhenIdle()) request_wait_.Sleep();
 }
 
 void Instance::AwaitRequest() {

@@ -131,6 +131,7 @@ PeerBlock ServiceChannel::MessageOf(const Notification& notification) const {
 }
 
 void ServiceChannel::Call(const Notification& notification) {
+  ++call_count_;
   try {
     PeerBlock message = MessageOf(notification);
     MessageReader reader(message.data(), message.size());

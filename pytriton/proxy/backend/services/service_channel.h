@@ -47,6 +47,8 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   // needed if the chain is empty.
   void BeginCallChain(int64_t batch, const CallChain& call_chain);
   void EndCallChain(int64_t batch);
+  // The number of requests to models that the worker has sent.
+  uint64_t call_count() const { return call_count_; }
   // Closes the channel, and cancels all calls in flight.
   void Close();
 
@@ -103,6 +105,7 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   PeerDeviceArena worker_device_arena_;
   Metrics metrics_;
   std::atomic<bool> closed_{false};
+  std::atomic<uint64_t> call_count_{0};
   std::mutex callers_mutex_;
   int64_t capacity_ = 0;
   std::map<int64_t, CallChain> call_chains_;  // by batch

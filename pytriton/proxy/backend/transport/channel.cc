@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/system_error.h"
 
 namespace pytriton {
@@ -17,6 +18,7 @@ namespace pytriton {
 namespace {
 
 constexpr size_t kMaxFds = 2;  // with one notification
+constexpr int64_t kSecondNs = 1'000'000'000;
 
 }  // namespace
 
@@ -101,8 +103,16 @@ bool Channel::Receive(Notification* notification, std::vector<FileDescriptor>* f
   return Receive(notification, 0, fds);
 }
 
-void Channel::Await(int other) const {
-  pollfd events[] = {{socket_.get(), POLLIN, 0}, {other, POLLIN, 0}};
+void Channel::AwaitUntil(uint64_t end_ns) const {
+  const uint64_t now = MonotonicNs();
+  const auto left = static_cast<int64_t>(end_ns > now ? end_ns - now : 0);
+  const timespec timeout = {left / kSecondNs, left % kSecondNs};
+  pollfd events = {socket_.get(), POLLIN, 0};
+  ppoll(&events, 1, &timeout, nullptr);
+}
+
+void Channel::AwaitEnd(int other) const {
+  pollfd events[] = {{socket_.get(), 0, 0}, {other, POLLIN, 0}};
   poll(events, 2, -1);
 }
 

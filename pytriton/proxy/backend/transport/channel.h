@@ -46,8 +46,11 @@ class Channel {
   // Throws ChannelError if the worker has disconnected.
   bool Receive(Notification* notification, std::vector<FileDescriptor>* fds = nullptr);
 
-  // Waits until there is something to receive, the worker has disconnected, or the descriptor `other` is readable.
-  void Await(int other) const;
+  // Waits until there is something to receive or `end_ns`, on the monotonic clock.
+  void AwaitUntil(uint64_t end_ns) const;
+
+  // Waits until the worker has disconnected, or the descriptor `other` is readable.
+  void AwaitEnd(int other) const;
 
   // Receives a notification without waiting. Returns whether there was one. Throws as `Receive` does.
   bool ReceiveNow(Notification* notification);

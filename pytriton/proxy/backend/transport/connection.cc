@@ -66,6 +66,17 @@ void Connection::Send(const Notification& notification) {
   channel_.Send(notification);
 }
 
+bool Connection::ReceiveUntil(Notification* notification, uint64_t end_ns) {
+  if (spin_.Try([&] { return channel_.ReceiveNow(notification); }, [] { return true; })) return true;
+  channel_.AwaitUntil(end_ns);
+  return channel_.ReceiveNow(notification);
+}
+
+void Connection::RecordRoundTrip(size_t request_count, int64_t duration_ns) {
+  spin_.ObserveBatchSize(request_count);
+  spin_.RecordWait(duration_ns);
+}
+
 bool Connection::AwaitTaken() {
   if (!doorbell_.valid()) return true;
   doorbell_.AwaitAcknowledgement(kPollIntervalMs);

@@ -54,15 +54,18 @@ class Connection {
   Notification RoundTrip(NotificationKind kind, size_t request_count, int64_t offset, int64_t size,
                          const std::function<void()>& waiting);
 
-  // The two halves of a round trip, for concurrent mode. `Receive` waits for a while, and returns whether a
-  // notification arrived. `AwaitEvent` waits until one arrives, the worker has disconnected, or the descriptor `other`
-  // is readable. `AwaitTaken` waits for a while until the worker takes pending notifications, and returns whether it
-  // has taken all, or does not count them.
+  // The two halves of a round trip, for concurrent mode. `Receive` waits for a while, `ReceiveUntil` until `end_ns`,
+  // spinning if that pays off; both return whether a notification arrived. `AwaitEnd` waits until the worker has
+  // disconnected, or the descriptor `other` is readable. `AwaitTaken` waits for a while until the worker takes pending
+  // notifications, and returns whether it has taken all, or does not count them.
   int64_t NextSequence() { return ++sequence_; }
   void Send(const Notification& notification);
   bool Receive(Notification* notification) { return channel_.Receive(notification); }
-  void AwaitEvent(int other) const { channel_.Await(other); }
+  bool ReceiveUntil(Notification* notification, uint64_t end_ns);
+  void AwaitEnd(int other) const { channel_.AwaitEnd(other); }
   bool AwaitTaken();
+  // Records how long the worker took for a batch, to adapt the spinning.
+  void RecordRoundTrip(size_t request_count, int64_t duration_ns);
 
   // Closes the connection, and wakes every thread that waits on it.
   void Close();
