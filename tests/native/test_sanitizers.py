@@ -108,6 +108,16 @@ BEHAVIOURS = {
         "execution_goes_on_after_a_worker_that_does_not_read_hangs_up",
         "a_broken_connection_ends_its_call_chains",
     ],
+    "concurrent_executor_short_batches": [
+        "batches_wait_while_they_are_short",
+        "large_batches_wait_only_if_they_call_other_models",
+        "batches_that_take_long_once_they_wait_stop_waiting",
+        "the_instances_thread_receives_their_results",
+        "a_batch_that_is_not_short_does_not_keep_the_next",
+        "a_worker_that_hangs_up_fails_the_batch",
+        "a_worker_that_hangs_up_between_batches_is_replaced",
+        "nonsense_fails_the_batch",
+    ],
     "concurrent_executor_stress": [
         "mutated_answers_never_crash",
         "instances_run_side_by_side",
