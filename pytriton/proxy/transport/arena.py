@@ -108,7 +108,7 @@ class Arena:
                 )
             free = self._free[order]
             offset = free.pop()[0] if free else self._split(order)
-            if size >= WORTH_LOCKING:
+            if 1 << order > WORTH_LOCKING:  # not by its size: the block may be used again for a larger one
                 self.memory.lock_block(offset, 1 << order)
         self._words[offset >> 3] = 1
         used.append((offset, order, keep))

@@ -27,6 +27,7 @@ def locked(address, offset, size):
 
 @hypothesis.settings(deadline=None, max_examples=100, database=None)
 @hypothesis.given(steps)
+@hypothesis.example([(WORTH_LOCKING - BLOCK_HEADER + 1, set()), (WORTH_LOCKING, {0})])
 def check(steps):
     arena = Arena(1 << 30)
     peer = PeerArena(os.dup(arena.fd))
