@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import sys
 
@@ -17,6 +18,13 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent))
 
 from executors import OUTPUTS, Direct, threads
 from wiring import TIMEOUT_S, Instance, Wire
+
+
+@pytest.fixture
+def two_processors(monkeypatch):
+    """Spinning is allowed, whatever the machine."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.delenv("PYTRITON_SPIN", raising=False)
 
 
 @pytest.fixture

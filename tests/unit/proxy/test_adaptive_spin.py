@@ -51,13 +51,6 @@ def clock(monkeypatch):
 
 
 @pytest.fixture
-def two_processors(monkeypatch):
-    """Spinning is allowed, whatever the machine."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.delenv("PYTRITON_SPIN", raising=False)
-
-
-@pytest.fixture
 def spin(two_processors, clock):
     """One that may spin."""
     return AdaptiveSpin()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import threading
 import time
@@ -15,13 +14,6 @@ from wiring import TIMEOUT_S
 
 from pytriton.proxy.worker import spinning_loop
 from pytriton.proxy.worker.spinning_loop import SpinningEventLoop, SpinningSelector, new_event_loop
-
-
-@pytest.fixture
-def two_processors(monkeypatch):
-    """Spinning is allowed, whatever the machine."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    monkeypatch.delenv("PYTRITON_SPIN", raising=False)
 
 
 @pytest.fixture
