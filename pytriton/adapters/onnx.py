@@ -14,6 +14,7 @@ from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
 from pytriton.models.definition import ModelDefinition
 from pytriton.process.instance import ProcessInstance
+from pytriton.proxy.transport.cpu_limit import cpu_count
 from pytriton.proxy.types import Array
 
 _STRING = "tensor(string)"
@@ -46,7 +47,8 @@ def onnx_model(
         batching: Whether the first dimension is the batch. By default it is if its size is variable in all inputs and
             outputs, and has the same name in all inputs.
         max_batch_size: Samples that a batch may have.
-        threads: Threads that compute a batch. By default, ONNX Runtime decides; processes share the cores equally.
+        threads: Threads that compute a batch. By default, ONNX Runtime decides, up to the CPU limit of the container;
+            processes share the cores equally.
         providers: Execution providers of ONNX Runtime, the preferred one first. By default CUDA, where it is available,
             and the CPU.
         session_options: An ``onnxruntime.SessionOptions``, for all other settings.
@@ -68,7 +70,7 @@ def onnx_model(
         session = source
     elif processes:
         _check_unset("processes", session_options=session_options)
-        threads = max(1, len(os.sched_getaffinity(0)) // processes) if threads is None else threads
+        threads = max(1, cpu_count() // processes) if threads is None else threads
         session = _load(source, threads, _checked_providers(providers) and [_CPU], None)  # to read its declarations
     else:
         session = _load(source, threads, providers, session_options)
@@ -107,6 +109,8 @@ def _load(source: Any, threads: int | None, providers: Sequence[Any] | None, opt
         )
     if isinstance(source, str) and not Path(source).is_file():
         raise PyTritonBadParameterError(f"onnx_model: {source!r} is not a file; pass the path of an ONNX file.")
+    if threads is None and options is None and cpu_count() < len(os.sched_getaffinity(0)):
+        threads = cpu_count()  # ONNX Runtime does not know of the limit
     if threads is not None:
         check_integer("onnx_model: threads", threads, 1, MAX_INT32)
         _check_unset("threads", session_options=options)

@@ -20,6 +20,7 @@ from pytriton.constants import DEFAULT_GRPC_PORT, DEFAULT_HTTP_PORT, DEFAULT_MET
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonError
 from pytriton.model_config import Tensor
+from pytriton.proxy.transport.cpu_limit import cpu_limit
 from pytriton.server.capabilities import flags_of
 from pytriton.server.config import TritonConfig
 from pytriton.server.files import ServerFiles, find_server
@@ -86,11 +87,15 @@ def _installation() -> Iterator[Finding]:
     yield Finding("PyTriton", __version__)
     yield Finding("Python", f"{platform.python_version()}, {sys.executable}")
     yield Finding("System", platform.platform())
-    limit = default_memory_limit() / 2**30
-    yield Finding("Machine", f"{len(os.sched_getaffinity(0))} CPUs, {limit:.1f} GiB of memory for the server")
+    yield Finding("Machine", f"{_cpus()}, {default_memory_limit() / 2**30:.1f} GiB of memory for the server")
     yield Finding("Packages", ", ".join(_requirements()))
     # Their values may be secrets.
     yield Finding("Variables", ", ".join(sorted(filter(_VARIABLE.match, os.environ))) or "none of PyTriton's")
+
+
+def _cpus() -> str:
+    limit = cpu_limit()
+    return f"{len(os.sched_getaffinity(0))} CPUs" + ("" if limit is None else f" (limited to {limit:g})")
 
 
 def _requirements() -> Iterator[str]:

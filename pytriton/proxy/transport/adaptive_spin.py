@@ -6,10 +6,13 @@ large part of their latency.
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable
 from typing import Optional, TypeVar
+
+from pytriton.proxy.transport.cpu_limit import cpu_limit
 
 _MAX_WAIT_NS = 400_000
 _SLACK_NS = 20_000
@@ -21,6 +24,8 @@ _MAX_BACKOFF = 1024
 _FEW_REQUESTS = 8
 _BACKLOG_BATCHES = 32  # batches after a large one, before spinning is tried again
 
+_cpu_limit = functools.cache(cpu_limit)
+
 _Thing = TypeVar("_Thing")
 
 _spinning: set[AdaptiveSpin] = set()  # of all threads of the process
@@ -28,10 +33,20 @@ _spinning: set[AdaptiveSpin] = set()  # of all threads of the process
 
 def _limit(*, for_reply: bool) -> int:
     """Returns the maximum number of threads of the process that may spin at a time; 0 if none may."""
-    processors = len(os.sched_getaffinity(0))
-    if processors == 1 or os.environ.get("PYTRITON_SPIN") == "0":
+    processors = _processors()
+    if processors <= 1 or os.environ.get("PYTRITON_SPIN") == "0":
         return 0
     return processors if for_reply else processors // 2  # a waiting worker must not slow down its callers
+
+
+def _processors() -> int:
+    """Returns the number of processors from which the limit follows.
+
+    Spinning must not use up a CPU limit, since all threads would then stop: it leaves one of its processors.
+    """
+    count = len(os.sched_getaffinity(0))
+    limit = _cpu_limit()
+    return count if limit is None or limit >= count else int(limit) - 1
 
 
 class AdaptiveSpin:

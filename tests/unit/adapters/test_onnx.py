@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import onnx.parser
 import onnxruntime
@@ -125,6 +127,27 @@ def test_input_may_have_any_name():
     (response,) = onnx_model(graph).infer_func([{"self": np.ones((1, 1), np.float32)}])
 
     assert response["y"].tolist() == [[2]]
+
+
+@pytest.mark.parametrize(
+    ("limit", "arguments", "count"),
+    [(2, {}, 2), (2, {"threads": 3}, 3), (4, {}, 0), (2, {"session_options": onnxruntime.SessionOptions()}, 0)],
+    ids=["a CPU limit", "a number of its own", "a limit that all processors meet", "options of its own"],
+)
+def test_a_batch_is_computed_by_as_many_threads_as_the_cpu_limit_allows(file, monkeypatch, limit, arguments, count):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    monkeypatch.setattr("pytriton.adapters.onnx.cpu_count", lambda: limit)
+    counts = []
+
+    class Session(onnxruntime.InferenceSession):
+        def __init__(self, path, sess_options, **rest):
+            counts.append(sess_options.intra_op_num_threads if sess_options else 0)
+            super().__init__(path, sess_options, **rest)
+
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    onnx_model(file, **arguments)
+
+    assert counts == [count]
 
 
 def test_processes_load_the_model_themselves(file, monkeypatch):

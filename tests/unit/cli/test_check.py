@@ -49,6 +49,13 @@ def test_it_shows_the_packages_and_the_names_of_variables_but_not_their_values(c
     assert f"numpy {np.__version__}" in printed
 
 
+def test_it_shows_the_processors_and_their_limit(capsys, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2, 3})
+    for limit, shown in [(None, "4 CPUs, "), (1.5, "4 CPUs (limited to 1.5), ")]:
+        monkeypatch.setattr("pytriton.cli.diagnosis.cpu_limit", lambda limit=limit: limit)
+        assert lines_of(capsys)["Machine"].startswith(shown)
+
+
 def test_it_shows_which_ports_are_taken(capsys, monkeypatch):
     with socket.socket() as taken:
         taken.bind(("", 0))

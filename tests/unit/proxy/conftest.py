@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from pytriton.model_config import ModelConfig, Tensor
+from pytriton.proxy.transport import adaptive_spin
 from pytriton.proxy.worker.threads import EventLoop
 from pytriton.proxy.worker.worker import Worker
 
@@ -24,6 +25,7 @@ from wiring import TIMEOUT_S, Instance, Wire
 def two_processors(monkeypatch):
     """Spinning is allowed, whatever the machine."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(adaptive_spin, "_cpu_limit", lambda: None)
     monkeypatch.delenv("PYTRITON_SPIN", raising=False)
 
 

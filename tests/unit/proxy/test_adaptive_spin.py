@@ -248,3 +248,17 @@ def test_on_a_single_processor_no_thread_spins(monkeypatch, two_processors, cloc
     busy(spin)
 
     assert Post().wait(spin, linger=lambda end_ns: False) == "asleep"
+
+
+@pytest.mark.parametrize(
+    ("limit", "for_batch", "for_reply"),
+    [(None, 4, 8), (8, 4, 8), (7.5, 3, 6), (4, 1, 3), (3, 1, 2), (2.5, 0, 0), (2, 0, 0), (1, 0, 0), (0.5, 0, 0)],
+)
+def test_under_a_cpu_limit_the_threads_that_spin_leave_a_processor_to_others(
+    monkeypatch, two_processors, limit, for_batch, for_reply
+):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(spinning, "_cpu_limit", lambda: limit)
+
+    assert spinning._limit(for_reply=False) == for_batch
+    assert spinning._limit(for_reply=True) == for_reply

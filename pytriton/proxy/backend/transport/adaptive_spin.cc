@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/switches.h"
+#include "transport/cpu_limit.h"
 
 namespace pytriton {
 
@@ -34,7 +35,10 @@ int CountAllowed() {
   if (IsSwitchedOff("PYTRITON_SPIN")) return 0;
   cpu_set_t processors;
   if (sched_getaffinity(0, sizeof(processors), &processors) != 0) return 0;
-  return CPU_COUNT(&processors) / 2;
+  const int count = CPU_COUNT(&processors);
+  const double limit = CpuLimit().value_or(count);
+  // Spinning must not use up the CPU limit, since all threads would then stop: it leaves one of its processors.
+  return (limit < count ? static_cast<int>(limit) - 1 : count) / 2;
 }
 
 // The number of threads of this process that may spin for results at a time, and of those that may for requests: at

@@ -1,0 +1,14 @@
+// The CPU limit of this process's control group, such as that of a container. Counterpart of `transport/cpu_limit.py`.
+#pragma once
+
+#include <optional>
+#include <string>
+
+namespace pytriton {
+
+// Returns how many processors' time the control groups of this process may take; nothing if there is no limit. Each
+// period, usually 100 ms, has its share of that time. Once it is used up, all threads stop until the next period.
+// `root` is the folder in which proc and sys are.
+std::optional<double> CpuLimit(const std::string& root = "/");
+
+}  // namespace pytriton
