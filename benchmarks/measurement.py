@@ -154,13 +154,16 @@ def measure_lifecycle(pairs: list[Pair], plan: Plan) -> None:
     """Measure start, first request, memory and stop of one model; start and stop of ten. One server runs at a time."""
     for number in range(min(plan.rounds, _LIFECYCLE_ROUNDS)):
         for server, found in pairs:
-            with found.attempt(number, "start and stop"), serving(server, "tiny", plan.logs) as service:
-                first_ms = _send_once(service, server, "tiny")
-                found.take(number, {"ready_s": service.ready_s, "first_ms": first_ms, **_memory(service, server)})
-                _measure_http(service, server, number, "tiny", 64, plan.seconds)
-                found.take(number, {"loaded_mb": service.memory_mb()})
-                service.stop()
-                found.take(number, {"stop_s": service.stop_s})
+            with found.attempt(number, "start and stop"):
+                # Before the server starts, with which it would share pages of Python and NumPy.
+                bare_mb = None if server.is_bound else _bare_memory_mb(server.contender)
+                with serving(server, "tiny", plan.logs) as service:
+                    first_ms = _send_once(service, server, "tiny")
+                    found.take(number, {"ready_s": service.ready_s, "first_ms": first_ms, **_memory(service, bare_mb)})
+                    _measure_http(service, server, number, "tiny", 64, plan.seconds)
+                    found.take(number, {"loaded_mb": service.memory_mb()})
+                    service.stop()
+                    found.take(number, {"stop_s": service.stop_s})
             if not server.is_triton:
                 continue
             models = f"--models={_MODELS}"
@@ -242,13 +245,17 @@ def measure_wrk(
     return {**asdict(load), "cpu_us": used_s / (load.throughput * seconds) * 1e6}
 
 
-def _memory(service: Service, server: Server) -> dict[str, float]:
-    """Measure the memory of an idle server, and how much of it the user's own process would not take without it."""
+def _memory(service: Service, bare_mb: float | None) -> dict[str, float]:
+    """Measure the memory of an idle server, and how much of it the user's own process would not take without it.
+
+    Args:
+        service: the server.
+        bare_mb: what a bare process takes; none if there is no Python in the server.
+    """
     idle = service.memory_mb()
-    if server.is_bound:  # there is no Python in it
+    if bare_mb is None:
         return {"memory_mb": idle}
-    bare = _bare_memory_mb(server.contender)
-    return {"memory_mb": idle, "bare_mb": bare, "beyond_mb": idle - bare}
+    return {"memory_mb": idle, "bare_mb": bare_mb, "beyond_mb": idle - bare_mb}
 
 
 def _bare_memory_mb(contender: Contender) -> float:
