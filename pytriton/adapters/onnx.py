@@ -47,8 +47,8 @@ def onnx_model(
         batching: Whether the first dimension is the batch. By default it is if its size is variable in all inputs and
             outputs, and has the same name in all inputs.
         max_batch_size: Samples that a batch may have.
-        threads: Threads that compute a batch. By default, ONNX Runtime decides, up to the CPU limit of the container;
-            processes share the cores equally.
+        threads: Threads that compute a batch. By default, ONNX Runtime decides; in a container with a CPU limit, there
+            are as many as the limit has processors. Processes share the cores equally.
         providers: Execution providers of ONNX Runtime, the preferred one first. By default CUDA, where it is available,
             and the CPU.
         session_options: An ``onnxruntime.SessionOptions``, for all other settings.
@@ -109,13 +109,15 @@ def _load(source: Any, threads: int | None, providers: Sequence[Any] | None, opt
         )
     if isinstance(source, str) and not Path(source).is_file():
         raise PyTritonBadParameterError(f"onnx_model: {source!r} is not a file; pass the path of an ONNX file.")
-    if threads is None and options is None and cpu_count() < len(os.sched_getaffinity(0)):
-        threads = cpu_count()  # ONNX Runtime does not know of the limit
     if threads is not None:
         check_integer("onnx_model: threads", threads, 1, MAX_INT32)
         _check_unset("threads", session_options=options)
+    is_limited = cpu_count() < len(os.sched_getaffinity(0))  # which ONNX Runtime does not notice
+    if threads is not None or (is_limited and options is None):
         options = runtime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = threads or cpu_count()
+        if is_limited:
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # which uses up the limit
     try:
         return runtime.InferenceSession(source, sess_options=options, providers=_checked_providers(providers))
     except Exception as error:

@@ -94,8 +94,8 @@ def _installation() -> Iterator[Finding]:
 
 
 def _cpus() -> str:
-    limit = cpu_limit()
-    return f"{len(os.sched_getaffinity(0))} CPUs" + ("" if limit is None else f" (limited to {limit:g})")
+    count, limit = len(os.sched_getaffinity(0)), cpu_limit()
+    return f"{count} CPUs" + ("" if limit is None or limit >= count else f" (limited to {limit:g})")
 
 
 def _requirements() -> Iterator[str]:

@@ -25,28 +25,30 @@ _FEW_REQUESTS = 8
 _BACKLOG_BATCHES = 32  # batches after a large one, before spinning is tried again
 
 _cpu_limit = functools.cache(cpu_limit)
+_shares_cpu_limit = False
 
 _Thing = TypeVar("_Thing")
 
 _spinning: set[AdaptiveSpin] = set()  # of all threads of the process
 
 
-def _limit(*, for_reply: bool) -> int:
+def share_cpu_limit() -> None:
+    """Keeps the threads of this process from spinning under a CPU limit, which other processes use as well."""
+    global _shares_cpu_limit
+    _shares_cpu_limit = True
+
+
+def _max_spinning(*, for_reply: bool) -> int:
     """Returns the maximum number of threads of the process that may spin at a time; 0 if none may."""
-    processors = _processors()
-    if processors <= 1 or os.environ.get("PYTRITON_SPIN") == "0":
+    processors = len(os.sched_getaffinity(0))
+    if processors == 1 or os.environ.get("PYTRITON_SPIN") == "0":
         return 0
-    return processors if for_reply else processors // 2  # a waiting worker must not slow down its callers
-
-
-def _processors() -> int:
-    """Returns the number of processors from which the limit follows.
-
-    Spinning must not use up a CPU limit, since all threads would then stop: it leaves one of its processors.
-    """
-    count = len(os.sched_getaffinity(0))
     limit = _cpu_limit()
-    return count if limit is None or limit >= count else int(limit) - 1
+    if limit is not None and limit < processors:
+        # Once spinning had used up the limit, the kernel would throttle all threads. It leaves a processor to others,
+        # and half of the rest to the server.
+        return 0 if _shares_cpu_limit else max(0, int(limit) - 1) // 2
+    return processors if for_reply else processors // 2  # a waiting worker must not slow down its callers
 
 
 class AdaptiveSpin:
@@ -60,7 +62,7 @@ class AdaptiveSpin:
     __slots__ = ("_average_ns", "_backlog", "_backoff", "_limit", "_next_backoff", "_next_contended_backoff")
 
     def __init__(self, *, for_reply: bool = False) -> None:
-        self._limit = _limit(for_reply=for_reply)
+        self._limit = _max_spinning(for_reply=for_reply)
         self._average_ns = 10 * _MAX_WAIT_NS  # moving average of the waiting time
         self._backlog = 0  # remaining waits until the backlog is assumed to be gone
         self._backoff = 0  # remaining waits until spinning is tried again

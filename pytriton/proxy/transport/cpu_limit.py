@@ -18,17 +18,20 @@ def cpu_count() -> int:
 
 
 def cpu_limit(root: str = "/") -> float | None:
-    """Returns how many processors' time the control groups of this process may take; None if there is no limit.
+    """Returns how many processors' time the control groups of this process may take; None if no limit is visible.
 
-    Each period, usually 100 ms, has its share of that time. Once it is used up, all threads stop until the next period.
+    Once their threads have used up a period's share, usually of 100 ms, the kernel throttles them until the next one.
 
     Args:
         root: The folder in which ``/proc`` and ``/sys`` are.
     """
-    mounts = pathlib.Path(root) / "sys/fs/cgroup"
+    mounts = pathlib.Path(root, "sys/fs/cgroup")
     limits: list[float] = []
     with contextlib.suppress(OSError):
-        for line in pathlib.Path(root, "proc/self/cgroup").read_text().splitlines():
+        groups = pathlib.Path(root, "proc/self/cgroup").read_bytes()
+        for line in os.fsdecode(groups).split("\n"):
+            if line.count(":") < 2:
+                continue
             _, controllers, group = line.split(":", 2)
             if not controllers:  # version 2
                 limits += _limits_of(mounts, group)
@@ -43,6 +46,8 @@ def _limits_of(mount: pathlib.Path, path: str) -> list[float]:
     In a container, the group itself is often not visible, or only as the root.
     """
     group = pathlib.Path(path.lstrip("/"))
+    if ".." in group.parts:
+        group = pathlib.Path()
     limits = [_limit_of(mount / each) for each in (group, *group.parents)]
     return [limit for limit in limits if limit is not None]
 
@@ -50,7 +55,7 @@ def _limits_of(mount: pathlib.Path, path: str) -> list[float]:
 def _limit_of(group: pathlib.Path) -> float | None:
     """Returns the limit of one control group, of version 1 or 2."""
     for names in (["cpu.max"], ["cpu.cfs_quota_us", "cpu.cfs_period_us"]):
-        with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"
-            quota, period = map(int, " ".join((group / name).read_text() for name in names).split())
+        with contextlib.suppress(OSError, ValueError, OverflowError):  # there is none, or it is "max"
+            quota, period = map(int, b" ".join((group / name).read_bytes() for name in names).split())
             return quota / period if quota > 0 and period > 0 else None
     return None

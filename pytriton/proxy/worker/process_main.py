@@ -21,6 +21,7 @@ from pytriton.json_logs import follow_environment
 from pytriton.proxy.services.client import SERVICE_FD, process_client, use_process_channel
 from pytriton.proxy.services.metric_sender import SENDER
 from pytriton.proxy.telemetry.tracer import flush, use_environment
+from pytriton.proxy.transport.adaptive_spin import share_cpu_limit
 from pytriton.proxy.transport.control_channel import ControlChannel
 from pytriton.proxy.wire.control import (
     HAS_READINESS_CHECK,
@@ -190,6 +191,7 @@ def run_worker(
             get that command.
         control_fd: The file descriptor of the control channel.
     """
+    share_cpu_limit()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # lines of several processes must not mix in the pipe
             stream.reconfigure(line_buffering=True, write_through=False)

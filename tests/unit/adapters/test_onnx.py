@@ -130,24 +130,35 @@ def test_input_may_have_any_name():
 
 
 @pytest.mark.parametrize(
-    ("limit", "arguments", "count"),
-    [(2, {}, 2), (2, {"threads": 3}, 3), (4, {}, 0), (2, {"session_options": onnxruntime.SessionOptions()}, 0)],
-    ids=["a CPU limit", "a number of its own", "a limit that all processors meet", "options of its own"],
+    ("limit", "arguments", "count", "spins"),
+    [
+        (2, {}, 2, False),
+        (2, {"threads": 3}, 3, False),
+        (4, {}, 0, True),
+        (4, {"threads": 3}, 3, True),
+        (2, {"session_options": onnxruntime.SessionOptions()}, 0, True),
+    ],
+    ids=["a limit", "a limit and a number", "no lower limit", "a number", "options"],
 )
-def test_a_batch_is_computed_by_as_many_threads_as_the_cpu_limit_allows(file, monkeypatch, limit, arguments, count):
+def test_threads_follow_the_cpu_limit(file, monkeypatch, limit, arguments, count, spins):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     monkeypatch.setattr("pytriton.adapters.onnx.cpu_count", lambda: limit)
-    counts = []
+    found = []
 
     class Session(onnxruntime.InferenceSession):
         def __init__(self, path, sess_options, **rest):
-            counts.append(sess_options.intra_op_num_threads if sess_options else 0)
+            options = sess_options or onnxruntime.SessionOptions()
+            try:
+                spins = options.get_session_config_entry("session.intra_op.allow_spinning") != "0"
+            except RuntimeError:  # it is not set
+                spins = True
+            found.append((options.intra_op_num_threads, spins))
             super().__init__(path, sess_options, **rest)
 
     monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
     onnx_model(file, **arguments)
 
-    assert counts == [count]
+    assert found == [(count, spins)]
 
 
 def test_processes_load_the_model_themselves(file, monkeypatch):

@@ -250,15 +250,34 @@ def test_on_a_single_processor_no_thread_spins(monkeypatch, two_processors, cloc
     assert Post().wait(spin, linger=lambda end_ns: False) == "asleep"
 
 
-@pytest.mark.parametrize(
-    ("limit", "for_batch", "for_reply"),
-    [(None, 4, 8), (8, 4, 8), (7.5, 3, 6), (4, 1, 3), (3, 1, 2), (2.5, 0, 0), (2, 0, 0), (1, 0, 0), (0.5, 0, 0)],
-)
-def test_under_a_cpu_limit_the_threads_that_spin_leave_a_processor_to_others(
-    monkeypatch, two_processors, limit, for_batch, for_reply
-):
+@pytest.fixture
+def eight_processors(monkeypatch, two_processors):
+    """Returns a function that sets a CPU limit on a machine of eight processors."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
-    monkeypatch.setattr(spinning, "_cpu_limit", lambda: limit)
+    return lambda limit: monkeypatch.setattr(spinning, "_cpu_limit", lambda: limit)
 
-    assert spinning._limit(for_reply=False) == for_batch
-    assert spinning._limit(for_reply=True) == for_reply
+
+@pytest.mark.parametrize("limit", [None, 8, 100])
+def test_without_a_low_cpu_limit_half_of_the_processors_are_for_batches_and_all_for_replies(eight_processors, limit):
+    eight_processors(limit)
+
+    assert [spinning._max_spinning(for_reply=for_reply) for for_reply in (False, True)] == [4, 8]
+
+
+@pytest.mark.parametrize(("limit", "count"), [(7.5, 3), (5, 2), (4, 1), (3, 1), (2.5, 0), (2, 0), (1, 0), (0.5, 0)])
+def test_under_a_cpu_limit_spinning_leaves_a_processor_to_others_and_half_of_the_rest_to_the_server(
+    eight_processors, limit, count
+):
+    eight_processors(limit)
+
+    assert [spinning._max_spinning(for_reply=for_reply) for for_reply in (False, True)] == [count, count]
+
+
+def test_processes_that_share_a_cpu_limit_do_not_spin(monkeypatch, eight_processors):
+    monkeypatch.setattr(spinning, "_shares_cpu_limit", False)
+    spinning.share_cpu_limit()
+    eight_processors(7)
+    assert spinning._max_spinning(for_reply=True) == 0
+
+    eight_processors(None)
+    assert spinning._max_spinning(for_reply=True) == 8

@@ -35,14 +35,9 @@ int CountAllowed() {
   if (IsSwitchedOff("PYTRITON_SPIN")) return 0;
   cpu_set_t processors;
   if (sched_getaffinity(0, sizeof(processors), &processors) != 0) return 0;
-  const int count = CPU_COUNT(&processors);
-  const double limit = CpuLimit().value_or(count);
-  // Spinning must not use up the CPU limit, since all threads would then stop: it leaves one of its processors.
-  return (limit < count ? static_cast<int>(limit) - 1 : count) / 2;
+  return AdaptiveSpin::MaxSpinning(CPU_COUNT(&processors), CpuLimit());
 }
 
-// The number of threads of this process that may spin for results at a time, and of those that may for requests: at
-// most half of the processors.
 int Limit() {
   static const int limit = CountAllowed();
   return limit;
@@ -51,6 +46,15 @@ int Limit() {
 }  // namespace
 
 bool AdaptiveSpin::IsAllowed() { return Limit() > 0; }
+
+int AdaptiveSpin::MaxSpinning(int processors, std::optional<double> cpu_limit) {
+  if (cpu_limit.has_value() && *cpu_limit < processors) {
+    // Once spinning had used up the limit, the kernel would throttle all threads. It leaves a processor to others, and
+    // half of the rest to the client's process.
+    processors = std::max(0, static_cast<int>(*cpu_limit) - 1);
+  }
+  return processors / 2;
+}
 
 void AdaptiveSpin::ObserveBatchSize(size_t request_count) {
   backlog_ = request_count > kFewRequests ? kBacklogBatches : std::max(backlog_ - 1, 0);

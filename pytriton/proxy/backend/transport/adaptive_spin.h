@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace pytriton {
 
@@ -19,6 +20,8 @@ class AdaptiveSpin {
 
   // Whether the machine and the environment allow spinning.
   static bool IsAllowed();
+  // The maximum number of threads of a process that may spin for results at a time, and of those that may for requests.
+  static int MaxSpinning(int processors, std::optional<double> cpu_limit);
   // Observes the number of requests in a batch. After a large one clients are queueing, and for a while the processor
   // has better things to do than to spin.
   void ObserveBatchSize(size_t request_count);

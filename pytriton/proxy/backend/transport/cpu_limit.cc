@@ -16,8 +16,8 @@ namespace fs = std::filesystem;
 std::optional<double> LimitOf(const fs::path& group) {
   int64_t quota = 0;
   int64_t period = 0;
-  std::ifstream both(group / "cpu.max");
-  if (!(both >> quota >> period)) {  // there is none, or it is "max"
+  std::ifstream cpu_max(group / "cpu.max");
+  if (!(cpu_max >> quota >> period)) {  // there is none, or it is "max"
     std::ifstream quota_file(group / "cpu.cfs_quota_us");
     std::ifstream period_file(group / "cpu.cfs_period_us");
     if (!(quota_file >> quota) || !(period_file >> period)) return std::nullopt;
@@ -26,7 +26,7 @@ std::optional<double> LimitOf(const fs::path& group) {
   return static_cast<double>(quota) / static_cast<double>(period);
 }
 
-bool HasProcessorTime(const std::string& controllers) {
+bool HasCpuController(const std::string& controllers) {
   return ("," + controllers + ",").find(",cpu,") != std::string::npos;
 }
 
@@ -36,6 +36,7 @@ std::optional<double> CpuLimit(const std::string& root) {
   std::optional<double> limit;
   // In a container, the group itself is often not visible, or only as the root.
   const auto add = [&](const fs::path& mount, fs::path group) {
+    if (std::find(group.begin(), group.end(), "..") != group.end()) group.clear();
     while (true) {
       const std::optional<double> found = LimitOf(mount / group);
       if (found.has_value()) limit = std::min(*found, limit.value_or(*found));
@@ -54,7 +55,7 @@ std::optional<double> CpuLimit(const std::string& root) {
     const fs::path group = fs::path(line.substr(second + 1)).relative_path();
     if (controllers.empty()) {  // version 2
       add(mounts, group);
-    } else if (HasProcessorTime(controllers)) {
+    } else if (HasCpuController(controllers)) {
       add(mounts / controllers, group);
       add(mounts / "cpu", group);
     }

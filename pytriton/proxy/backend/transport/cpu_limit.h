@@ -6,8 +6,8 @@
 
 namespace pytriton {
 
-// Returns how many processors' time the control groups of this process may take; nothing if there is no limit. Each
-// period, usually 100 ms, has its share of that time. Once it is used up, all threads stop until the next period.
+// Returns how many processors' time the control groups of this process may take; nothing if no limit is visible. Once
+// their threads have used up a period's share, usually of 100 ms, the kernel throttles them until the next period.
 // `root` is the folder in which proc and sys are.
 std::optional<double> CpuLimit(const std::string& root = "/");
 
