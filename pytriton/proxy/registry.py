@@ -5,8 +5,8 @@ the worker's socket with the ticket from the reply.
 
 Request (REQ): ``pytriton``, the protocol's version as text, a RegistrationMessage.
 Reply (REP): ``admitted``, an AdmissionMessage and, if the worker has its own process, the number of its restarts as
-text; or ``waiting`` and the reason as text, while that process is being restarted; or ``refused`` and the reason as
-text.
+text; or ``waiting`` and the reason as text, while that process is being restarted; or ``failed`` and the reason as
+text, if its last restart has failed; or ``refused`` and the reason as text.
 """
 
 from __future__ import annotations
@@ -190,7 +190,8 @@ class Registry:
             return [b"admitted", encode_admission(status.admission), str(status.restarts).encode()]
         if status.waiting:
             return [b"waiting", status.reason.encode()]
-        raise _RefusedError(status.reason)
+        LOGGER.warning("A model instance was refused: %s", status.reason)
+        return [b"failed", status.reason.encode()]
 
 
 def _position(instance: str) -> int:

@@ -23,9 +23,12 @@ from serving import (
     Script,
     bind_floats,
     client_of,
+    is_running,
     metrics_of,
     request_json,
+    running_triton,
     send_floats,
+    server_of,
     wait_until,
 )
 
@@ -230,6 +233,37 @@ def test_requests_fail_with_the_reason_while_a_process_cannot_be_restarted(trito
     wait_until(lambda: sum(bool(again.search(line)) for line in caplog.messages) >= 2)
     (tmp_path / "broken").unlink()
     assert wait_until(lambda: send_floats(triton, name, [1]) == [2], 30)
+
+
+@pytest.mark.parametrize("kind", ["slow", "broken"])
+def test_a_server_restarts_without_waiting_for_a_process(name, tmp_path, kind):
+    def make(path, kind):
+        if (path / "made").exists() and not (path / "gate").exists():
+            if kind == "broken":
+                raise RuntimeError("the weights are gone")
+            wait_until((path / "gate").exists, 60)
+        (path / "made").touch()
+        return Multiply()
+
+    def served(triton, model):
+        with contextlib.suppress(OSError):
+            return send_floats(triton, model, [1]) == [2]
+
+    with running_triton() as triton:
+        bind_floats(triton, "other", batch(lambda x: [2 * x]))
+        bind_pid(triton, name, ProcessInstance(make, args=[tmp_path, kind]))
+        triton.run()
+        process, server = process_of(name), server_of(triton)
+        process.kill()
+        wait_until(lambda: process_of(name) != process)
+        server.kill()
+        wait_until(lambda: not is_running(server))
+
+        begin = time.monotonic()
+        wait_until(lambda: served(triton, "other"))
+        assert time.monotonic() - begin < 5
+        (tmp_path / "gate").touch()
+        wait_until(lambda: served(triton, name), 30)
 
 
 def test_a_request_that_waits_for_a_process_times_out(triton, name, tmp_path):

@@ -296,6 +296,20 @@ void AProcessThatIsBeingStartedAgainIsWaitedFor() {
   CHECK(std::isnan(fake_metrics::ValueOf("pytriton_worker_restarts_total")));
 }
 
+void AModelIsLoadedWhileItsProcessIsBeingStartedAgain() {
+  std::mt19937_64 random(19);
+  Model model("loaded_early", 1, true, Echo);
+  model.Bind();
+  model.EndProcess("its process is being restarted");
+  model.Load();
+  auto waiting = BatchOf(model.Request(&random));
+  std::thread execute([&] { model.Execute(waiting); });
+  CHECK(!fake_triton::WaitUntil([&] { return Model::IsDone(waiting); }, std::chrono::milliseconds(300)));
+  model.Bind();
+  execute.join();
+  Model::CheckEchoed(*waiting[0]);
+}
+
 void NobodyWaitsForAProcessWhoseRequestsAreCancelled() {
   std::mt19937_64 random(18);
   Model model("patient", 1, true, Echo);
@@ -336,6 +350,7 @@ const Behaviours kBehaviours = {
     {"nonsense_from_the_worker_fails_the_batch", NonsenseFromTheWorkerFailsTheBatch},
     {"a_dead_worker_is_replaced", ADeadWorkerIsReplaced},
     {"a_process_that_is_being_started_again_is_waited_for", AProcessThatIsBeingStartedAgainIsWaitedFor},
+    {"a_model_is_loaded_while_its_process_is_being_started_again", AModelIsLoadedWhileItsProcessIsBeingStartedAgain},
     {"nobody_waits_for_a_process_whose_requests_are_cancelled", NobodyWaitsForAProcessWhoseRequestsAreCancelled},
     {"loading_fails_without_a_worker", LoadingFailsWithoutAWorker},
 };

@@ -209,7 +209,7 @@ class TestRegistry:
         verdict, body, restarts = register(registry)
         assert (verdict, decode_admission(body), restarts) == (b"admitted", admission, b"3")
         assert register(registry) == [b"waiting", b"soon"]
-        assert register(registry) == [b"refused", b"never"]
+        assert register(registry) == [b"failed", b"never"]
 
     def test_a_model_that_is_not_bound_is_refused(self, registry, wire):
         assert register(registry)[0] == b"refused"

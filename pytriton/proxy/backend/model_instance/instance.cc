@@ -18,6 +18,9 @@ namespace {
 constexpr int kLoadTimeoutMs = 10000;
 constexpr int kReconnectTimeoutMs = 500;  // requests are waiting
 constexpr uint64_t kStartTimeoutNs = 30'000'000'000;
+// For a process that is being restarted. A server that is restarted, too, is not ready for any model until it has
+// loaded all of them.
+constexpr uint64_t kMaxLoadDelayNs = 1'000'000'000;
 constexpr std::chrono::milliseconds kRetryInterval(100);
 constexpr std::chrono::milliseconds kReconnectInterval(10);
 constexpr int kNoService = -1;  // its process has its own
@@ -94,7 +97,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
   if (config_.IsBatchedByBackend()) {
     builder_ = std::make_unique<BatchBuilder>(config_.max_batch_size(), config_.HasVariableInputs());
   }
-  Connect(kLoadTimeoutMs, [] { return true; });
+  ConnectAtLoad();
   instance_count_->fetch_add(1);
 }
 
@@ -102,6 +105,17 @@ Instance::~Instance() {
   if (builder_ != nullptr) ExecuteBuilt();  // it has been removed from its model before it was idle
   instance_count_->fetch_sub(1);
   if (is_shared_) pool_->Remove(&worker_);
+}
+
+void Instance::ConnectAtLoad() {
+  const bool needs_worker = supervisor_ != nullptr || warmups_left_ > 0;
+  const uint64_t start = MonotonicNs();
+  try {
+    Connect(kLoadTimeoutMs, [&] { return needs_worker || MonotonicNs() - start < kMaxLoadDelayNs; });
+  } catch (const WorkerUnavailable& error) {
+    if (needs_worker) throw;
+    Log(TRITONSERVER_LOG_WARN, context_.Describe("requests to it wait, since " + std::string(error.what())));
+  }
 }
 
 std::shared_ptr<Connection> Instance::ConnectToSupervised(const std::function<bool()>& wanted) const {
@@ -132,7 +146,7 @@ std::shared_ptr<Connection> Instance::ConnectToBound(int service_fd, int timeout
       if (!reply.restart_count.has_value()) throw;
       reply.reason = error.what();  // its process has exited since
     }
-    if (MonotonicNs() - start > kStartTimeoutNs || !wanted()) throw RegistrationError(reply.reason);
+    if (MonotonicNs() - start > kStartTimeoutNs || !wanted()) throw WorkerUnavailable(reply.reason);
     // Meanwhile, Triton considers this instance busy, and sends requests to other instances.
     std::this_thread::sleep_for(kRetryInterval);
   }
@@ -165,6 +179,7 @@ void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
     throw RegistrationError("its function is now of another kind");
   }
   mode_ = model.mode;
+  has_mode_ = true;
   if (mode_ != ExecutionMode::kSequential) {
     concurrent_executor_ = std::make_unique<ConcurrentExecutor>(worker_.connection, worker_.service, &context_);
   }
@@ -188,7 +203,7 @@ bool Instance::alive() const {
 }
 
 void Instance::ShareWorker() {
-  if (supervisor_ != nullptr || mode_ != ExecutionMode::kSequential) return;
+  if (supervisor_ != nullptr || !has_mode_ || mode_ != ExecutionMode::kSequential) return;
   pool_->Add(&worker_);
   is_shared_ = true;
 }

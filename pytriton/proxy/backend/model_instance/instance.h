@@ -31,9 +31,10 @@ class Instance {
  public:
   using Observer = std::function<void(const std::shared_ptr<Arena>&, const std::shared_ptr<ClientProcessWatch>&)>;
 
-  // Finds the instance's worker and connects to it; throws if there is none. `on_connect` is called for each
-  // connection. The worker is the supervisor's, or else the registry names it; the latter is shared with the model's
-  // other instances, in `pool`. The instance counts itself in `instance_count`, the model's.
+  // Finds the instance's worker and connects to it, unless its process is being restarted; throws if there is none.
+  // `on_connect` is called for each connection. The worker is the supervisor's, or else the registry names it; the
+  // latter is shared with the model's other instances, in `pool`. The instance counts itself in `instance_count`, the
+  // model's.
   Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, ServiceThread* services,
            AllModelMetrics* metrics, WorkerPool* pool, std::atomic<int>* instance_count,
            std::unique_ptr<WorkerSupervisor> supervisor = nullptr);
@@ -49,6 +50,7 @@ class Instance {
   void CheckReady() const;
 
  private:
+  void ConnectAtLoad();
   // Waits for a worker whose process is being restarted, while `wanted` returns true.
   void Connect(int timeout_ms, const std::function<bool()>& wanted);
   // Counts the restarts of the worker's process since the last connection.
@@ -90,6 +92,7 @@ class Instance {
   int warmups_left_;                                         // batches of the warm-up that Triton has not sent yet
   ConnectedWorker worker_;                                   // its own
   ExecutionMode mode_ = ExecutionMode::kSequential;          // the worker's
+  bool has_mode_ = false;                                    // whether the worker has told its mode
   bool is_shared_ = false;                                   // whether it is in the pool
   const SequentialExecutor sequential_executor_;             // in sequential mode
   std::unique_ptr<ConcurrentExecutor> concurrent_executor_;  // null in sequential mode

@@ -183,6 +183,7 @@ RegistrationReply Register(const std::string& registry, const RegistrationMessag
       Call(registry, {"pytriton", std::to_string(kProtocolVersion), writer.ToString()}, timeout_ms);
   if (response.size() < 2) throw RegistrationError("the reply of the registry at " + registry + " is malformed");
   if (response[0] == "waiting") return {std::nullopt, response[1], std::nullopt};
+  if (response[0] == "failed") throw WorkerUnavailable(response[1]);
   if (response[0] != "admitted") throw RegistrationError(response[1]);
   MessageReader reader(response[1].data(), static_cast<int64_t>(response[1].size()));
   RegistrationReply admitted{DecodeAdmission(&reader), "", std::nullopt};

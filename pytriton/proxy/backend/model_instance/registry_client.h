@@ -3,7 +3,8 @@
 //
 // Request (REQ): "pytriton", the protocol's version as text, a RegistrationMessage. Reply (REP): "admitted", an
 // AdmissionMessage and, if the worker has its own process, the number of its restarts as text; or "waiting" and the
-// reason as text, while that process is being restarted; or "refused" and the reason as text.
+// reason as text, while that process is being restarted; or "failed" and the reason as text, if its last restart has
+// failed; or "refused" and the reason as text.
 #pragma once
 
 #include <optional>
@@ -18,6 +19,12 @@ namespace pytriton {
 class RegistrationError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
+};
+
+// The worker's process is being restarted, or its last restart has failed, and the instance may retry.
+class WorkerUnavailable : public RegistrationError {
+ public:
+  using RegistrationError::RegistrationError;
 };
 
 // The file `worker` that the controller writes into the model's version folder: one `key=value` per line.
@@ -38,7 +45,8 @@ struct RegistrationReply {
   std::optional<int64_t> restart_count;       // of the worker's process, if it has its own
 };
 
-// Throws RegistrationError if the registry refuses or does not reply.
+// Throws RegistrationError if the registry refuses or does not reply, WorkerUnavailable if the worker's process could
+// not be restarted.
 RegistrationReply Register(const std::string& registry, const RegistrationMessage& registration, int timeout_ms);
 
 }  // namespace pytriton
