@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytriton.exceptions import PyTritonError
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
@@ -17,7 +18,14 @@ from pytriton.python_backend.response import InferenceResponse
 from pytriton.python_backend.server import server_client
 from pytriton.python_backend.tensor import Tensor, unchecked
 
+if TYPE_CHECKING:
+    import asyncio
+
 _FAILURES = (PyTritonError, ArenaError)
+
+_Result = TypeVar("_Result")
+
+_tasks: set[asyncio.Task[Any]] = set()  # event loops only have weak references to them
 
 
 def infer(call: InferenceCall) -> InferenceResponse:
@@ -28,13 +36,13 @@ def infer(call: InferenceCall) -> InferenceResponse:
         raise TritonModelException(str(error)) from error
 
 
-async def ainfer(call: InferenceCall) -> InferenceResponse:
-    """`infer` for event loops."""
-    try:
-        reply = await only_reply_async(server_client().astream(call), call, "async_exec(decoupled=True)")
-        return _response_of(reply)
-    except _FAILURES as error:
-        raise TritonModelException(str(error)) from error
+def ainfer(call: InferenceCall) -> asyncio.Task[InferenceResponse]:
+    """Sends a request, and returns a task that waits for its only response."""
+
+    async def wait(replies: AsyncReplyStream) -> InferenceResponse:
+        return _response_of(await only_reply_async(replies, call, "async_exec(decoupled=True)"))
+
+    return _start(call, wait, with_end=False)
 
 
 def stream(call: InferenceCall) -> ResponseIterator:
@@ -45,14 +53,43 @@ def stream(call: InferenceCall) -> ResponseIterator:
         raise TritonModelException(str(error)) from error
 
 
-async def astream(call: InferenceCall) -> ResponseIterator:
-    """Sends a request, waits for its first response, and returns an iterator over all of them."""
+def astream(call: InferenceCall) -> asyncio.Task[ResponseIterator]:
+    """Sends a request, and returns a task that waits for its first response, for an iterator over all of them."""
+
+    async def wait(replies: AsyncReplyStream) -> ResponseIterator:
+        responses = ResponseIterator(replies)
+        await responses.start()
+        return responses
+
+    return _start(call, wait, with_end=True)
+
+
+def _start(
+    call: InferenceCall, wait: Callable[[AsyncReplyStream], Awaitable[_Result]], *, with_end: bool
+) -> asyncio.Task[_Result]:
+    """Sends a request at once, not only when the event loop runs the task."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
     try:
-        responses = ResponseIterator(server_client().astream(call, with_end=True))
+        sent: AsyncReplyStream | Exception = server_client().astream(call, with_end=with_end)
+    except _FAILURES as error:
+        sent = error
+    task = loop.create_task(_finish(sent, wait))
+    _tasks.add(task)
+    task.add_done_callback(_tasks.discard)
+    return task
+
+
+async def _finish(
+    sent: AsyncReplyStream | Exception, wait: Callable[[AsyncReplyStream], Awaitable[_Result]]
+) -> _Result:
+    try:
+        if isinstance(sent, Exception):
+            raise sent
+        return await wait(sent)
     except _FAILURES as error:
         raise TritonModelException(str(error)) from error
-    await responses.start()
-    return responses
 
 
 class ResponseIterator(Iterator[InferenceResponse], AsyncIterator[InferenceResponse]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from typing import Any
 
 from pytriton.proxy.cuda.driver import CudaError, id_of
@@ -163,14 +163,14 @@ class InferenceRequest:
 
         return inference.stream(self._call()) if decoupled else inference.infer(self._call())
 
-    async def async_exec(self, decoupled: bool = False) -> Any:
-        """`exec` for event loops.
+    def async_exec(self, decoupled: bool = False) -> Awaitable[Any]:
+        """Sends the request at once, and returns a task that waits for what `exec` returns, for event loops.
 
-        With ``decoupled``, it waits for the first response, and the iterator also supports ``async for``.
+        With ``decoupled``, the task waits for the first response, and the iterator also supports ``async for``.
         """
         from pytriton.python_backend import inference
 
-        return await (inference.astream(self._call()) if decoupled else inference.ainfer(self._call()))
+        return inference.astream(self._call()) if decoupled else inference.ainfer(self._call())
 
     def _call(self) -> InferenceCall:
         return InferenceCall(

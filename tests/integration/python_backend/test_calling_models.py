@@ -113,6 +113,32 @@ return [y(*map(value_of, await asyncio.gather(*asked)))]
         load(asynchronous(body))
         assert send_floats(triton, name, [7]) == [14, 8, 14]
 
+    @pytest.mark.parametrize("decoupled", ["", "decoupled=True"])
+    def test_a_call_is_sent_before_it_is_awaited(self, triton, name, load, repository, decoupled):
+        called = f'open({str(repository / "called")!r}, "w").close()\nreturn [y(5)]'
+        write(triton, repository, f"{name}_called", ASKING, execute(called))
+        body = f"""
+import pathlib
+future = ask("{name}_called", 1).async_exec({decoupled})
+while not pathlib.Path({str(repository / "called")!r}).exists():
+    time.sleep(0.005)
+ended = asyncio.Event()
+future.add_done_callback(lambda _: ended.set())
+await ended.wait()
+first, again = await future, await future
+return [y(first is again, future.done())]
+"""
+        load(asynchronous(body))
+        assert send_floats(triton, name, [1]) == [1, 1]
+
+    def test_calls_can_be_waited_for_together(self, triton, name, load):
+        body = """
+done, pending = await asyncio.wait([ask("double", number).async_exec() for number in (1, 2, 3)])
+return [y(len(pending), *sorted(value_of(each.result()) for each in done))]
+"""
+        load(asynchronous(body))
+        assert send_floats(triton, name, [1]) == [0, 2, 4, 6]
+
     def test_many_calls_at_the_same_time(self, triton, name, load):
         load(asynchronous('return [y(value_of(await ask("double", x(each)[0]).async_exec())) for each in requests]'))
         assert at_once(16, lambda number: send_floats(triton, name, [number])) == [[2 * number] for number in range(16)]
