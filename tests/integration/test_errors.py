@@ -199,12 +199,8 @@ BATCHED = {
     "a wrong dtype": (lambda x: [x, x * 1j], "output 'z' has dtype complex64, but float32 (batch, -1) was declared"),
     "a wrong rank": (lambda x: [x, x[..., None].tolist()], "output 'z' has shape (1, 2, 1), but float32 (batch, -1)"),
     "a scalar": (lambda x: [x, x.sum()], "output 'z' has shape (), but float32 (batch, -1) was declared"),
-    "too many rows": (
-        lambda x: [x, np.concatenate([x, x])],
-        "output number 2 has 2 rows, but the batch has 1: its first dimension is the batch",
-    ),
     "no rows": (lambda x: {"y": x[:0], "z": x}, "output 'y' has 0 rows, but the batch has 1"),
-    "a list of too many rows": (lambda x: [x, [[1.0], [2.0]]], "output 'z' has 2 rows, but the batch has 1"),
+    "a list without rows": (lambda x: [x, np.empty((0, 2)).tolist()], "output 'z' has "),
     "a list of text": (lambda x: [x, [["a"]]], "output 'z' has dtype <U1, but float32 (batch, -1) was declared"),
     "a dictionary for each row": (
         lambda x: [{"y": x, "z": x}] * 3,
@@ -217,6 +213,20 @@ BATCHED = {
     ),
     "an output that is None": (lambda x: [x, None], "output 'z' is None, but float32 (batch, -1) was declared"),
 }
+
+
+def test_a_batch_of_a_fixed_size_may_be_computed(triton, name):
+    """As with nvidia-pytriton, rows that were added to fill it up are not sent."""
+
+    @batch
+    def infer(x):
+        padded = np.zeros((8, x.shape[1]), np.float32)
+        padded[: len(x)] = x
+        return {"y": padded * 2}
+
+    triton.bind(name, infer, FLOATS_IN, TWO_OUTPUTS[:1], config=ModelConfig(max_batch_size=8))
+
+    assert at_once(6, lambda number: send_floats(triton, name, [number])) == [[2 * number] for number in range(6)]
 
 
 @pytest.mark.parametrize("kind", BATCHED)

@@ -54,8 +54,9 @@ def collect_outputs(
         if len(by_index) < len(signature.outputs):
             for request in range(batch.request_count):
                 _check_requested(by_index, returned.outputs, batch.requested_outputs(request), signature)
+        total = sum(returned.rows)
         columns = [
-            OutputColumn(index, _checked_rows(array, signature.outputs[index], signature, returned.rows), [])
+            OutputColumn(index, _checked_rows(array, signature.outputs[index], signature, total), [])
             for index, array in by_index.items()
         ]
         return columns, [], {}
@@ -178,12 +179,16 @@ def _check_requested(
             return
 
 
-def _checked_rows(array: object, output: OutputSignature, signature: Signature, rows: list[int]) -> Array:
-    """Returns the array of a whole batch like `_checked`; if it was converted, its rows are checked only now."""
+def _checked_rows(array: object, output: OutputSignature, signature: Signature, total: int) -> Array:
+    """Returns the array of a whole batch like `_checked`, without rows beyond those of the batch."""
     checked = _checked(array, output, signature)
-    if checked is not array and len(checked) != sum(rows):
-        raise wrong_rows(repr(output.name), len(checked), sum(rows))
-    return checked
+    if not isinstance(checked, np.ndarray) or checked.ndim == 0 or len(checked) == total:
+        return checked
+    problem = wrong_rows(repr(output.name), len(checked), total)
+    if len(checked) < total or signature.strict:
+        raise problem
+    signature.warn(f"{problem}. The rows beyond that are dropped.")
+    return checked[:total]
 
 
 def _checked(array: object, output: OutputSignature, signature: Signature) -> Array:

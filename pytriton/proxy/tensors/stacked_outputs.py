@@ -34,8 +34,10 @@ class StackedOutputs(list[Any]):
         rows: Number of rows of each request.
         names: The names of the model's outputs; None if they are unknown.
 
+    Rows beyond those of the requests are dropped: a model that computes batches of a fixed size returns them.
+
     Raises:
-        PyTritonValidationError: ``outputs`` are not arrays, or do not have as many rows as the requests.
+        PyTritonValidationError: ``outputs`` are not arrays, or have fewer rows than the requests.
 
     Examples:
         >>> outputs = StackedOutputs({"y": np.array([[1], [2], [3]])}, [1, 2])
@@ -48,14 +50,14 @@ class StackedOutputs(list[Any]):
     _names: Sequence[str] | None = None
 
     def __init__(self, outputs: object, rows: list[int], names: Sequence[str] | None = None) -> None:
-        """Checks the number of rows."""
+        """Checks that there are enough rows."""
         self.rows = rows
         self.outputs: Outputs = outputs  # type: ignore[assignment]  # if they are none, the next line says so
         if names is not None:
             self._names = names
         total = sum(rows)
         for array in arrays_of(outputs):
-            if isinstance(array, np.ndarray) and array.ndim > 0 and len(array) != total:
+            if isinstance(array, np.ndarray) and array.ndim > 0 and len(array) < total:
                 raise wrong_rows(_place(array, self.outputs), len(array), total)
 
     def __len__(self) -> int:
@@ -95,7 +97,7 @@ class StackedOutputs(list[Any]):
             part: Array = array[start:stop]
         except TypeError:  # a number, which is refused later
             return cast(Array, array)
-        if rows != total:
+        if rows < total:
             raise wrong_rows(_place(array, self.outputs), rows, total)
         return part
 

@@ -159,7 +159,6 @@ def test_results_of_any_form_are_read_as_written_after_any_other(wire, rows, res
         ({"y": floats(1), "z": floats(1).astype(np.complex64)}, "output 'z' has dtype complex64"),
         ({"y": floats(1), "z": floats(1)[None].tolist()}, r"output 'z' has shape \(1, 1, 3\)"),
         ({"y": floats(1), "z": [["a"] * 3]}, "output 'z' has dtype <U1"),
-        ({"y": floats(1), "z": [[0.0] * 3] * 2}, "output 'z' has 2 rows, but the batch has 1"),
         ({"y": floats(1), "z": 1.5}, r"output 'z' has shape \(\)"),
         ({"a": floats(1)}, "an output 'a' that the model does not have"),
     ],
@@ -173,6 +172,7 @@ def test_outputs_are_checked_after_any_other_result(wire, outputs, reason):
     [
         ({"y": floats(1), "z": np.full((1, 3), 1e300)}, "output 'z' has dtype float64 and the value 1e\\+300"),
         ({"y": floats(1), "a": floats(1)}, "an output 'a' that the model does not have"),
+        ({"y": floats(1), "z": floats(2)}, "output 'z' has 2 rows, but the batch has 1"),
         ({"y": floats(1)}, "did not return the output 'z'"),
         ({"y": floats(1), "z": floats(1), "a": floats(1)}, "an output 'a' that the model does not have"),
     ],
@@ -192,6 +192,22 @@ def check_refused(connection, outputs, reason):
     for _ in range(2):
         with pytest.raises(PyTritonValidationError, match=reason):
             result_of(connection, batch(), StackedOutputs(outputs, [1]))
+
+
+@pytest.mark.parametrize("convert", [np.asarray, np.ndarray.tolist], ids=["arrays", "lists"])
+def test_rows_beyond_those_of_the_batch_are_dropped_with_one_warning(wire, caplog, convert):
+    connection = wire()
+
+    for rows in ((2, 2), (1, 1), (1, 2), (2, 2)):
+        batch = connection.batch(*({"x": floats(each)} for each in rows))
+        outputs = StackedOutputs({"y": floats(sum(rows)), "z": convert(floats(4))}, list(rows))
+        _, read = result_of(connection, batch, outputs)
+        sizes = [np.shape(each) for each in listed(read)["z"]]
+        assert sizes == [(each, 3) for each in rows]
+
+    (warning,) = [each.getMessage() for each in caplog.records]
+    assert "output 'z' has 4 rows, but the batch has 2" in warning
+    assert "The rows beyond that are dropped." in warning
 
 
 @pytest.mark.parametrize(

@@ -249,8 +249,14 @@ def test_stacked_outputs_in_a_list_are_lists():
 def test_stacked_outputs_need_the_rows_of_the_batch():
     with pytest.raises(PyTritonValidationError, match="output 'y' has 3 rows, but the batch has 4"):
         StackedOutputs({"y": floats(3)}, [1, 3])
-    with pytest.raises(PyTritonValidationError, match="output number 2 has 5 rows, but the batch has 4"):
-        StackedOutputs([floats(4), floats(5)], [1, 3])
+    with pytest.raises(PyTritonValidationError, match="output number 2 has 3 rows, but the batch has 4"):
+        StackedOutputs([floats(4), floats(3)], [1, 3])
+
+
+def test_rows_beyond_those_of_the_batch_belong_to_no_request():
+    outputs = StackedOutputs({"y": floats(6), "z": floats(6).tolist()}, [1, 3])
+
+    assert [len(each["y"]) for each in outputs] == [len(each["z"]) for each in outputs] == [1, 3]
 
 
 def test_a_list_of_stacked_outputs_is_sent_alike(two):
