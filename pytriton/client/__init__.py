@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         PyTritonClientModelNotReadyError,
         PyTritonClientModelUnavailableError,
         PyTritonClientQueueFullError,
+        PyTritonClientQueueTimeoutError,
         PyTritonClientTimeoutError,
         PyTritonClientValueError,
     )
@@ -54,6 +55,7 @@ _MODULES = {
     "PyTritonClientModelNotReadyError": _EXCEPTIONS,
     "PyTritonClientModelUnavailableError": _EXCEPTIONS,
     "PyTritonClientQueueFullError": _EXCEPTIONS,
+    "PyTritonClientQueueTimeoutError": _EXCEPTIONS,
     "PyTritonClientTimeoutError": _EXCEPTIONS,
     "PyTritonClientValueError": _EXCEPTIONS,
     "RetryPolicy": "pytriton.client.retry",
@@ -77,6 +79,7 @@ __all__ = [
     "PyTritonClientModelNotReadyError",
     "PyTritonClientModelUnavailableError",
     "PyTritonClientQueueFullError",
+    "PyTritonClientQueueTimeoutError",
     "PyTritonClientTimeoutError",
     "PyTritonClientValueError",
     "RetryPolicy",

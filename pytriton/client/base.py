@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import numbers
 from typing import Any, NoReturn, TypeVar
 
 from pytriton.client.core import fork_safety
@@ -208,6 +209,6 @@ def check_count(what: str, number: Any) -> int:
     Raises:
         PyTritonClientValueError: It is not a positive integer.
     """
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+    if isinstance(number, bool) or not isinstance(number, numbers.Integral) or number < 1:
         raise PyTritonClientValueError(f"{what} is {number!r}; give an integer from 1.")
-    return number
+    return int(number)

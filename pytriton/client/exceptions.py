@@ -101,6 +101,13 @@ class PyTritonClientInputError(PyTritonClientValueError, PyTritonClientInference
     """
 
 
+class PyTritonClientQueueTimeoutError(PyTritonClientTimeoutError, PyTritonClientInferenceServerError):
+    """The server rejected the request, which had waited in the model's queue for longer than its timeout.
+
+    It is a `PyTritonClientInferenceServerError` too, because nvidia-pytriton's clients raise that.
+    """
+
+
 class PyTritonClientInvalidRequestError(PyTritonClientInferenceServerError):
     """The server or the model refused the request for a given reason; the same request would be refused again.
 

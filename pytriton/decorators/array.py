@@ -178,6 +178,10 @@ class ConstantPadder:
         if dtype.kind in BYTES_KINDS:
             if not isinstance(value, str | bytes):
                 value = b"" if dtype.kind in "OS" else ""
+            if dtype.kind == "S" and isinstance(value, str):
+                value = value.encode()
+            elif dtype.kind == "U" and isinstance(value, bytes):
+                value = value.decode()
             if dtype.kind in "SU":  # wide enough for the padding value
                 dtype = np.promote_types(dtype, np.asarray(value).dtype)
         try:

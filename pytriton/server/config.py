@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import operator
 import os
 import pathlib
 import re
@@ -359,7 +360,9 @@ def _integer(value: Any, name: str) -> Any:
         return int(value)
     if isinstance(value, float) and value.is_integer() and not name.endswith("_port"):
         return int(value)
-    if name.endswith("_port") or (not isinstance(value, bool) and hasattr(value, "__index__")):
+    if not isinstance(value, bool) and hasattr(value, "__index__"):
+        return operator.index(value)
+    if name.endswith("_port"):
         return value
     raise PyTritonBadParameterError(f"TritonConfig.{name} is {value!r}; use an integer.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 import time
 from typing import Any
 
@@ -72,6 +73,8 @@ def check_timeout(what: str, timeout_s: Any) -> float:
     Raises:
         PyTritonClientValueError: It is not a positive number.
     """
-    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not 0 < timeout_s < math.inf:
+    is_number = isinstance(timeout_s, numbers.Real) and not isinstance(timeout_s, bool)
+    seconds = float(timeout_s) if is_number else math.nan
+    if not 0 < seconds < math.inf:
         raise PyTritonClientValueError(f"{what} is {timeout_s!r}; give a positive number of seconds.")
-    return min(float(timeout_s), _LONGEST_S)
+    return min(seconds, _LONGEST_S)

@@ -12,6 +12,7 @@ from pytriton.client.exceptions import (
     PyTritonClientError,
     PyTritonClientInferenceServerError,
     PyTritonClientInvalidRequestError,
+    PyTritonClientQueueTimeoutError,
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
@@ -212,7 +213,7 @@ def server_failure(server: str, message: str, code: int | None) -> PyTritonClien
             Failure.RESTRICTED,
         )
     if _EXPIRED.match(message):
-        return PyTritonClientTimeoutError(_sentence(f"{server} responded: {message}"))
+        return PyTritonClientQueueTimeoutError(_sentence(f"{server} responded: {message}"))
     failure = Failure.REFUSED
     if _NO_MODEL.match(message):
         failure = Failure.NOT_SERVED

@@ -27,13 +27,14 @@ from pytriton.client import (
     PyTritonClientModelNotReadyError,
     PyTritonClientModelUnavailableError,
     PyTritonClientQueueFullError,
+    PyTritonClientQueueTimeoutError,
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
     exceptions,
 )
 from pytriton.client.utils import get_model_state
 from pytriton.exceptions import PyTritonInvalidRequestError
-from pytriton.model_config import DynamicBatcher, QueuePolicy
+from pytriton.model_config import DynamicBatcher, QueuePolicy, TimeoutAction
 from pytriton.triton import Triton, TritonSecurityConfig
 
 RAISED = set()
@@ -201,6 +202,16 @@ def test_the_queue_of_the_server_is_full(triton, name, kind, protocol):
         for each in requested:
             each.finish()
         raise first.error
+
+
+@every_kind
+@raises(PyTritonClientQueueTimeoutError, Failure.REFUSED)
+def test_a_request_waits_too_long_in_the_queue_of_the_server(triton, name, kind, protocol):
+    policy = QueuePolicy(TimeoutAction.REJECT, default_timeout_microseconds=1)
+    batcher = DynamicBatcher(default_queue_policy=policy)
+    bind_floats(triton, name, echo, config=config_for(kind, batcher=batcher))
+    with open_client(kind, url_of(triton, protocol), name) as client:
+        client.infer_sample([1])
 
 
 @every_kind

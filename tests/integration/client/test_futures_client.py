@@ -242,6 +242,13 @@ def test_sizes_have_defaults(triton, name, url):
         concurrent.futures.wait(futures, 60)
 
 
+def test_sizes_and_timeouts_may_be_numbers_of_numpy(url, name, triton):
+    bind_floats(triton, name, echo)
+    timeouts = {"init_timeout_s": np.int64(60), "inference_timeout_s": np.float32(60)}
+    with FuturesModelClient(url, name, max_workers=np.int64(2), max_queue_size=np.int32(2), **timeouts) as client:
+        assert client.infer_sample(np.ones(1, np.float32)).result()["y"].tolist() == [1]
+
+
 @pytest.mark.parametrize("arguments", [{"max_workers": 0}, {"max_queue_size": 0}, {"max_workers": True}], ids=repr)
 def test_invalid_sizes(arguments):
     with pytest.raises(PyTritonClientValueError, match="give an integer from 1"):

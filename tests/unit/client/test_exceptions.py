@@ -22,6 +22,7 @@ NAMES = [
     "PyTritonClientInferenceServerError",
     "PyTritonClientInvalidRequestError",
     "PyTritonClientQueueFullError",
+    "PyTritonClientQueueTimeoutError",
 ]
 
 

@@ -16,6 +16,7 @@ from pytriton.client.exceptions import (
     PyTritonClientClosedError,
     PyTritonClientInferenceServerError,
     PyTritonClientInvalidRequestError,
+    PyTritonClientQueueTimeoutError,
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
@@ -65,7 +66,7 @@ def test_errors_of_grpc(status, message, failure):
     ("status", "message", "kind"),
     [
         ("StatusCode.DEADLINE_EXCEEDED", "Deadline Exceeded", PyTritonClientTimeoutError),
-        ("StatusCode.UNAVAILABLE", "Request timeout expired", PyTritonClientTimeoutError),
+        ("StatusCode.UNAVAILABLE", "Request timeout expired", PyTritonClientQueueTimeoutError),
         ("StatusCode.CANCELLED", "Channel closed!", PyTritonClientClosedError),
         (None, 'Parameter "priority" is a reserved parameter', PyTritonClientValueError),
     ],

@@ -247,6 +247,18 @@ def test_text_is_not_cut_to_the_width_of_the_array():
     assert padded[0]["y"].tolist() == [["a", "<pad>"]]
 
 
+@pytest.mark.parametrize(
+    ("texts", "value", "expected"),
+    [(np.array([["é".encode()]]), "ü", "ü".encode()), (np.array([["é"]]), "ü".encode(), "ü")],
+    ids=["bytes", "text"],
+)
+def test_the_padder_converts_its_text_to_the_kind_of_the_array(texts, value, expected):
+    padded = ConstantPadder(value)([{"y": texts}, {"y": np.repeat(texts, 2, axis=1)}])
+
+    assert padded[0]["y"].tolist() == [[texts.item(), expected]]
+    assert padded[0]["y"].dtype.kind == texts.dtype.kind
+
+
 def test_the_padder_refuses_a_value_that_does_not_fit():
     arrays = [{"y": np.ones((1, 1))}, {"y": np.ones((1, 2))}]
     with pytest.raises(PyTritonValidationError, match=r"'<pad>'. cannot pad the array 'y', whose dtype is float64"):

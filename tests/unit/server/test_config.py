@@ -7,6 +7,7 @@ import pathlib
 import re
 import typing
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -216,6 +217,11 @@ def test_a_number_may_be_a_text():
     config = TritonConfig(http_port="9930", grpc_port="0", exit_timeout_secs="5", id="7")
 
     assert (config.http_port, config.grpc_port, config.exit_timeout_secs, config.id) == (9930, 0, 5, "7")
+
+
+def test_numbers_of_numpy_are_integers():
+    config = TritonConfig(http_port=np.int64(9930), exit_timeout_secs=np.uint8(5))
+    assert [(type(each), each) for each in (config.http_port, config.exit_timeout_secs)] == [(int, 9930), (int, 5)]
 
 
 @pytest.mark.parametrize("port", ["x", "-1", "8000.5", "70000", ""])
