@@ -13,6 +13,13 @@ _INPUT_KEYS = ("name", "data_type", "dims", "optional")
 _OUTPUT_KEYS = ("name", "data_type", "dims")
 
 
+class _ConfigError(TritonModelException, ValueError):
+    """Raised for a setting that is malformed or contradicts ``config.pbtxt``.
+
+    It is a ``ValueError``, which models of Triton's Python backend catch.
+    """
+
+
 class ModelConfig:
     """A model's configuration. Settings of ``config.pbtxt`` are kept; missing ones can be added.
 
@@ -56,9 +63,7 @@ class ModelConfig:
         """
         for key in transaction_policy_dict:
             if key != "decoupled":
-                raise TritonModelException(
-                    f"set_model_transaction_policy() has the key {key!r}: only 'decoupled' is allowed"
-                )
+                raise _ConfigError(f"set_model_transaction_policy() has the key {key!r}: only 'decoupled' is allowed")
         known = self._config.setdefault("model_transaction_policy", {})
         for key, wanted in transaction_policy_dict.items():
             if known.setdefault(key, wanted) != wanted:
@@ -83,10 +88,10 @@ class ModelConfig:
     def _add(self, kind: str, tensor: dict[str, Any], keys: tuple[str, ...]) -> None:
         for key in tensor:
             if key not in keys:
-                raise TritonModelException(f"an {kind} has the key {key!r}: there are {', '.join(map(repr, keys))}")
+                raise _ConfigError(f"an {kind} has the key {key!r}: there are {', '.join(map(repr, keys))}")
         for key in ("name", "data_type", "dims"):
             if key not in tensor:
-                raise TritonModelException(f"{kind} {tensor.get('name', tensor)!r} lacks the key {key!r}")
+                raise _ConfigError(f"{kind} {tensor.get('name', tensor)!r} lacks the key {key!r}")
         tensor = dict(tensor, dims=_dims(kind, tensor))
         tensors = self._config.setdefault(kind, [])
         known = next((each for each in tensors if each.get("name") == tensor["name"]), None)
@@ -102,8 +107,8 @@ class ModelConfig:
         if "optional" in tensor:
             known["optional"] = bool(tensor["optional"])
 
-    def _contradiction(self, what: str, said: object, wanted: object) -> TritonModelException:
-        return TritonModelException(
+    def _contradiction(self, what: str, said: object, wanted: object) -> _ConfigError:
+        return _ConfigError(
             f"auto_complete_config of model {self._config.get('name', '')!r}: {what} is {said!r} in config.pbtxt, and "
             f"cannot become {wanted!r}"
         )
@@ -113,6 +118,6 @@ def _dims(kind: str, tensor: dict[str, Any]) -> list[int]:
     try:
         return [operator.index(dim) for dim in tensor["dims"]]
     except TypeError:
-        raise TritonModelException(
+        raise _ConfigError(
             f"{kind} {tensor['name']!r} has the dims {tensor['dims']!r}: use a list of integers"
         ) from None

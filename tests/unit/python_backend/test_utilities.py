@@ -270,8 +270,9 @@ class TestModelConfig:
     def test_contradictions_are_refused(self, said, change, message):
         config = self.of(**said)
         method, *arguments = change
-        with pytest.raises(Refused, match=re.escape(message)):
+        with pytest.raises(Refused, match=re.escape(message)) as refused:
             getattr(config, method)(*arguments)
+        assert isinstance(refused.value, ValueError)
 
 
 class TestWithoutAServer:
