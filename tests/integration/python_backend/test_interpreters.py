@@ -112,6 +112,27 @@ def test_a_model_includes_a_folder_with_an_environment(tmp_path, environment):
     assert seen(tmp_path, "model")[:3] == [prefix, f"{prefix}/bin/python", f"{prefix}/bin"]
 
 
+def test_an_environment_is_activated(tmp_path, environment):
+    start = """
+    import json, os, pathlib
+    (pathlib.Path(args["model_repository"]) / "variables").write_text(json.dumps(dict(os.environ)))
+    """
+    config = execution_environment("$$TRITON_MODEL_DIRECTORY/packed.tar")
+    folder = write_model(tmp_path, "model", start=start, config=config).parent
+    activate = tmp_path / "activate"
+    activate.write_text('export WHERE="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"\n')
+    with tarfile.open(folder / "packed.tar", "w") as tar:
+        tar.add(environment, ".")
+        tar.add(activate, "bin/activate")
+    activate.unlink()
+    with running_triton(model_repository=tmp_path) as triton:
+        triton.run()
+        assert send_request(triton, "model", 1)[0] == 2
+    variables = json.loads((folder / "variables").read_text())
+    assert variables["PATH"].split(":")[0] == f"{variables['WHERE']}/bin"
+    assert variables["LD_LIBRARY_PATH"].split(":")[0] == f"{variables['WHERE']}/lib"
+
+
 def test_models_share_an_unpacked_archive_which_is_removed_at_the_end(tmp_path, archive, own_home):
     names = ["first", "second", "third"]
     for name in names:

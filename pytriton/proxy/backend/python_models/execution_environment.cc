@@ -66,6 +66,24 @@ ExecutionEnvironment::~ExecutionEnvironment() {
   if (temporary_) RemoveFolder(folder_);
 }
 
+std::vector<std::string> ExecutionEnvironment::Activated(std::vector<std::string> command) const {
+  const std::string activate = programs() + "/activate";
+  if (access(activate.c_str(), R_OK) != 0) return command;
+  std::string bash;
+  try {
+    bash = FindProgram("bash");
+  } catch (const std::exception& error) {
+    Log(TRITONSERVER_LOG_WARN, "the execution environment " + folder_ + " is not activated: " + error.what());
+    return command;
+  }
+  // An environment that was moved may name its former folder.
+  const std::string script =
+      "source \"$0\"; export PATH=\"$1/bin:$PATH\" LD_LIBRARY_PATH=\"$1/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}\"; "
+      "shift; exec \"$@\"";
+  command.insert(command.begin(), {bash, "-c", script, activate, folder_});
+  return command;
+}
+
 std::shared_ptr<const ExecutionEnvironment> ExecutionEnvironments::Get(const std::string& path) {
   struct stat status = {};
   if (stat(path.c_str(), &status) != 0) throw std::runtime_error(path + " does not exist");

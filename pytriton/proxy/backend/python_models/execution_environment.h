@@ -22,6 +22,10 @@ class ExecutionEnvironment {
   ExecutionEnvironment(const ExecutionEnvironment&) = delete;
   ExecutionEnvironment& operator=(const ExecutionEnvironment&) = delete;
 
+  // Returns a command that runs another one in the activated environment, as `source bin/activate` does. The same
+  // command if there is nothing to activate it by, or no bash.
+  std::vector<std::string> Activated(std::vector<std::string> command) const;
+
   std::string programs() const { return folder_ + "/bin"; }
   std::string interpreter() const { return programs() + "/python"; }
 

@@ -100,7 +100,9 @@ PythonBackend::PythonBackend(const Json& settings, const std::string& folder, st
 ProcessSpec PythonBackend::WorkerCommand(const ExecutionEnvironment* environment) const {
   ProcessSpec spec;
   const std::string python = FindProgram(environment != nullptr ? environment->interpreter() : interpreter_);
-  spec.words = {launcher_, python, bootstrap_};
+  spec.words = {python, bootstrap_};
+  if (environment != nullptr) spec.words = environment->Activated(std::move(spec.words));
+  spec.words.insert(spec.words.begin(), launcher_);
   // The model must not use the libraries that the server was started with.
   const char* library_path = std::getenv(kOwnLibraryPath);
   for (std::string& each : Environment()) {
