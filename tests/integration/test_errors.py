@@ -216,8 +216,6 @@ BATCHED = {
 
 
 def test_a_batch_of_a_fixed_size_may_be_computed(triton, name):
-    """As with nvidia-pytriton, rows that were added to fill it up are not sent."""
-
     @batch
     def infer(x):
         padded = np.zeros((8, x.shape[1]), np.float32)

@@ -53,6 +53,7 @@ BEHAVIOURS = {
         "nonsense_from_the_worker_fails_the_batch",
         "a_dead_worker_is_replaced",
         "a_process_that_is_being_started_again_is_waited_for",
+        "a_model_is_loaded_while_its_process_is_being_started_again",
         "nobody_waits_for_a_process_whose_requests_are_cancelled",
         "loading_fails_without_a_worker",
     ],

@@ -50,6 +50,7 @@ class Instance {
   void CheckReady() const;
 
  private:
+  // Connects while the model is being loaded, unless the worker's process is being restarted.
   void ConnectAtLoad();
   // Waits for a worker whose process is being restarted, while `wanted` returns true.
   void Connect(int timeout_ms, const std::function<bool()>& wanted);
@@ -92,7 +93,7 @@ class Instance {
   int warmups_left_;                                         // batches of the warm-up that Triton has not sent yet
   ConnectedWorker worker_;                                   // its own
   ExecutionMode mode_ = ExecutionMode::kSequential;          // the worker's
-  bool has_mode_ = false;                                    // whether the worker has told its mode
+  bool has_mode_ = false;                                    // whether that is known
   bool is_shared_ = false;                                   // whether it is in the pool
   const SequentialExecutor sequential_executor_;             // in sequential mode
   std::unique_ptr<ConcurrentExecutor> concurrent_executor_;  // null in sequential mode
