@@ -162,7 +162,7 @@ class Registry:
             return self._issue_ticket(request)
         except _RefusedError as refusal:
             LOGGER.warning("A model instance was refused: %s", refusal)
-            return [b"refused", str(refusal).encode()]
+            return [refusal.verdict, str(refusal).encode()]
         except Exception as error:
             LOGGER.exception("A model instance sent a malformed registration.")
             return [b"refused", f"the registration is malformed: {error!r}".encode()]
@@ -190,8 +190,7 @@ class Registry:
             return [b"admitted", encode_admission(status.admission), str(status.restarts).encode()]
         if status.waiting:
             return [b"waiting", status.reason.encode()]
-        LOGGER.warning("A model instance was refused: %s", status.reason)
-        return [b"failed", status.reason.encode()]
+        raise _FailedError(status.reason)
 
 
 def _position(instance: str) -> int:
@@ -202,6 +201,14 @@ def _position(instance: str) -> int:
 
 class _RefusedError(Exception):
     """Raised when a model instance is refused."""
+
+    verdict = b"refused"
+
+
+class _FailedError(_RefusedError):
+    """Raised when the last restart of a worker's process has failed."""
+
+    verdict = b"failed"
 
 
 def _check_threads() -> None:

@@ -200,7 +200,7 @@ BATCHED = {
     "a wrong rank": (lambda x: [x, x[..., None].tolist()], "output 'z' has shape (1, 2, 1), but float32 (batch, -1)"),
     "a scalar": (lambda x: [x, x.sum()], "output 'z' has shape (), but float32 (batch, -1) was declared"),
     "no rows": (lambda x: {"y": x[:0], "z": x}, "output 'y' has 0 rows, but the batch has 1"),
-    "a list without rows": (lambda x: [x, np.empty((0, 2)).tolist()], "output 'z' has "),
+    "a list without rows": (lambda x: [x, []], "output 'z' has shape (0,), but float32 (batch, -1)"),
     "a list of text": (lambda x: [x, [["a"]]], "output 'z' has dtype <U1, but float32 (batch, -1) was declared"),
     "a dictionary for each row": (
         lambda x: [{"y": x, "z": x}] * 3,

@@ -54,9 +54,8 @@ def collect_outputs(
         if len(by_index) < len(signature.outputs):
             for request in range(batch.request_count):
                 _check_requested(by_index, returned.outputs, batch.requested_outputs(request), signature)
-        total = sum(returned.rows)
         columns = [
-            OutputColumn(index, _checked_rows(array, signature.outputs[index], signature, total), [])
+            OutputColumn(index, _checked_rows(array, signature.outputs[index], signature, returned.total_rows), [])
             for index, array in by_index.items()
         ]
         return columns, [], {}

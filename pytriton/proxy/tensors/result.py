@@ -78,7 +78,7 @@ class ResultWriter:
         arrays: Any = None
         if type(returned) is StackedOutputs and returned.is_whole:
             arrays = returned.outputs
-            key: list[object] = [batch.request_count, len(returned.rows), sum(returned.rows)]
+            key: list[object] = [batch.request_count, len(returned.rows), returned.total_rows]
             if type(arrays) is dict:
                 key += arrays
                 arrays = arrays.values()

@@ -55,7 +55,7 @@ class StackedOutputs(list[Any]):
         self.outputs: Outputs = outputs  # type: ignore[assignment]  # if they are none, the next line says so
         if names is not None:
             self._names = names
-        total = sum(rows)
+        self.total_rows = total = sum(rows)
         for array in arrays_of(outputs):
             if isinstance(array, np.ndarray) and array.ndim > 0 and len(array) < total:
                 raise wrong_rows(_place(array, self.outputs), len(array), total)
@@ -91,14 +91,13 @@ class StackedOutputs(list[Any]):
     def _rows_of(self, array: Any, start: int, stop: int) -> Array:
         if isinstance(array, np.ndarray) and array.ndim:
             return array[start:stop]
-        total = sum(self.rows)
         try:
             rows = len(array)
             part: Array = array[start:stop]
         except TypeError:  # a number, which is refused later
             return cast(Array, array)
-        if rows < total:
-            raise wrong_rows(_place(array, self.outputs), rows, total)
+        if rows < self.total_rows:
+            raise wrong_rows(_place(array, self.outputs), rows, self.total_rows)
         return part
 
 

@@ -179,7 +179,6 @@ void Instance::Connect(int timeout_ms, const std::function<bool()>& wanted) {
     throw RegistrationError("its function is now of another kind");
   }
   mode_ = model.mode;
-  has_mode_ = true;
   if (mode_ != ExecutionMode::kSequential) {
     concurrent_executor_ = std::make_unique<ConcurrentExecutor>(worker_.connection, worker_.service, &context_);
   }
@@ -203,7 +202,7 @@ bool Instance::alive() const {
 }
 
 void Instance::ShareWorker() {
-  if (supervisor_ != nullptr || !has_mode_ || mode_ != ExecutionMode::kSequential) return;
+  if (supervisor_ != nullptr || worker_.connection == nullptr || mode_ != ExecutionMode::kSequential) return;
   pool_->Add(&worker_);
   is_shared_ = true;
 }

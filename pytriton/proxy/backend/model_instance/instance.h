@@ -92,8 +92,7 @@ class Instance {
   InstanceContext context_;
   int warmups_left_;                                         // batches of the warm-up that Triton has not sent yet
   ConnectedWorker worker_;                                   // its own
-  ExecutionMode mode_ = ExecutionMode::kSequential;          // the worker's
-  bool has_mode_ = false;                                    // whether that is known
+  ExecutionMode mode_ = ExecutionMode::kSequential;          // the worker's, once it was connected
   bool is_shared_ = false;                                   // whether it is in the pool
   const SequentialExecutor sequential_executor_;             // in sequential mode
   std::unique_ptr<ConcurrentExecutor> concurrent_executor_;  // null in sequential mode
