@@ -266,7 +266,11 @@ class ServerSession:
             Whether it has failed.
         """
         while server is self.server and not server.state.has_failed:
-            if self.woken.wait(monitoring_period_s):
+            try:
+                is_woken = self.woken.wait(monitoring_period_s)
+            except KeyboardInterrupt:  # raised by the user's own handler of a signal
+                break
+            if is_woken:
                 self.woken.clear()
                 break
             if server is self.server and not self.is_connected():

@@ -16,13 +16,18 @@ LOGGER = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FATAL_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # their default action ends the process without cleaning up
+_DEFAULTS = (signal.SIG_DFL, signal.default_int_handler, None)
 
 _clean_ups: list[Callable[[], None]] = []
 
 
 @contextlib.contextmanager
 def wake_on_signals(woken: threading.Event) -> Iterator[None]:
-    """Sets the event on SIGINT, SIGTERM and SIGHUP, if this is the main thread."""
+    """Sets the event on SIGINT, SIGTERM and SIGHUP, if this is the main thread.
+
+    A signal that is ignored, as in a background job, stays ignored; a handler of the user's own stays, too, and decides
+    what happens.
+    """
     # A handler runs in the middle of whatever the main thread does, perhaps with the event's lock held; a SimpleQueue
     # alone allows that.
     arrived: queue.SimpleQueue[int | None] = queue.SimpleQueue()
@@ -38,8 +43,7 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    # A signal that is ignored, as in a background job, stays ignored.
-    numbers = [each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
+    numbers = [each for each in _SIGNALS if signal.getsignal(each) in (*_DEFAULTS, _clean_up)]
     waker = threading.Thread(target=wait, name="pytriton-signals", daemon=True)
     waker.start()
     previous = {number: signal.signal(number, wake) for number in numbers}

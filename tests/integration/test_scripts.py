@@ -419,6 +419,61 @@ with Triton() as triton:
     assert script.workspaces() == []
 
 
+OWN_HANDLER = """
+def on_sigterm(*_):
+    print("mine", flush=True)
+    {action}
+signal.signal(signal.SIGTERM, on_sigterm)
+with Triton() as triton:
+    bind(triton)
+    triton.run()
+    print("ready", flush=True)
+    triton.serve()
+print("after", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("action", "status"), [("triton.stop()", 0), ("raise KeyboardInterrupt", 0), ("sys.exit(7)", 7)]
+)
+def test_a_signal_handler_of_the_user_ends_serve_in_its_own_way(run, action, status):
+    script = run(SERVE + OWN_HANDLER.format(action=action))
+    script.wait_until_it_serves()
+
+    script.signal(signal.SIGTERM)
+
+    assert script.line() == "mine"
+    assert script.wait() == status, script.stderr
+    assert script.process.stdout.read() == ("after\n" if status == 0 else "")
+    assert script.workspaces() == []
+
+
+def test_a_signal_handler_of_the_user_may_keep_serving(run):
+    script = run(
+        SERVE
+        + OWN_HANDLER.format(action="handled.set()").replace(
+            "with Triton",
+            """
+handled = threading.Event()
+def stop_later():
+    handled.wait()
+    print("still", triton.is_alive(), flush=True)
+    sys.stdin.readline()
+    triton.stop()
+threading.Thread(target=stop_later).start()
+with Triton""",
+        )
+    )
+
+    script.wait_until_it_serves()
+    script.signal(signal.SIGTERM)
+
+    assert [script.line(), script.line()] == ["mine", "still True"]
+    script.resume()
+    assert script.line() == "after"
+    assert script.wait() == 0
+
+
 def test_serve_prints_the_address_of_each_model_once(run):
     script = run(BLOCKING)
     wait_until(lambda: "Metrics: " in script.stderr)
