@@ -32,6 +32,7 @@ from pytriton.server.state import ServerState
 from pytriton.server_report import NOT_RUNNING, ServerReport
 from pytriton.utils.console import log_safely
 from pytriton.utils.debounce import Debouncer
+from pytriton.utils.signals import wait_for_event
 from pytriton.utils.workspace import Workspace
 
 LOGGER = logging.getLogger("pytriton.triton")
@@ -267,7 +268,7 @@ class ServerSession:
         """
         while server is self.server and not server.state.has_failed:
             try:
-                is_woken = self.woken.wait(monitoring_period_s)
+                is_woken = wait_for_event(self.woken, monitoring_period_s)
             except KeyboardInterrupt:  # raised by the user's own handler of a signal
                 break
             if is_woken:

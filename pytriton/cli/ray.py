@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
-from pytriton.utils.signals import wake_on_signals
+from pytriton.utils.signals import wait_for_event, wake_on_signals
 
 NAME = "ray"
 HELP = "show the pools of a Ray cluster, and where Prometheus finds their metrics"
@@ -84,7 +84,7 @@ def _targets(options: argparse.Namespace) -> None:
             server = DiscoveryServer(*place, read)
             server.start()
             print(f"Prometheus finds the targets at {server.url}", flush=True)
-            ending.wait()
+            wait_for_event(ending)
             server.stop()
         else:
             print(json.dumps(read(), indent=2))

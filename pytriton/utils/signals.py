@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import queue
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -17,6 +19,7 @@ LOGGER = logging.getLogger(__name__)
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _FATAL_SIGNALS = (signal.SIGTERM, signal.SIGHUP)  # their default action ends the process without cleaning up
 _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler, None)
+_LONGEST_SLEEP_S = 1.0
 
 _clean_ups: list[Callable[[], None]] = []
 
@@ -54,6 +57,21 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         arrived.put(None)
         waker.join()
+
+
+def wait_for_event(event: threading.Event, timeout_s: float = math.inf) -> bool:
+    """Waits for an event as its `wait` does, in a thread that handles signals meanwhile.
+
+    Python handles a signal that arrives just before the main thread falls asleep only when that wakes up.
+
+    Returns:
+        Whether the event is set.
+    """
+    deadline = time.monotonic() + timeout_s
+    while not event.wait(min(_LONGEST_SLEEP_S, max(0.0, deadline - time.monotonic()))):
+        if time.monotonic() >= deadline:
+            return False
+    return True
 
 
 def clean_up_when_killed(clean_up: Callable[[], None]) -> None:

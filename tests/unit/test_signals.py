@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 
 import pytest
 
-from pytriton.utils.signals import wake_on_signals
+from pytriton.utils.signals import wait_for_event, wake_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -31,3 +32,38 @@ def test_the_previous_handlers_are_restored():
     with wake_on_signals(threading.Event()):
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_signal_that_does_not_interrupt_the_wait_is_noticed_soon():
+    woken = threading.Event()
+    # A signal that another thread receives does not wake the main thread, which handles it; nor does one that arrives
+    # an instant before it falls asleep.
+    other = threading.Thread(target=lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM))
+    with wake_on_signals(woken):
+        started = time.monotonic()
+        threading.Timer(0.1, other.start).start()
+        assert wait_for_event(woken, 10)
+    assert time.monotonic() - started < 5
+
+
+def test_a_wait_for_an_event_ends_at_its_timeout():
+    started = time.monotonic()
+    assert not wait_for_event(threading.Event(), 0.1)
+    assert 0.1 <= time.monotonic() - started < 5
+
+
+def test_a_handler_of_the_users_own_stays():
+    calls = []
+
+    def own(number, _):
+        calls.append(number)
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        woken = threading.Event()
+        with wake_on_signals(woken):
+            signal.raise_signal(signal.SIGTERM)
+            assert not woken.wait(0.1)
+        assert calls == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
