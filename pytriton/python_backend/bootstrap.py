@@ -8,6 +8,8 @@ import sys
 if __name__ == "__main__":
     # Python usually puts this folder first, but it has modules with the names of some in the standard library.
     sys.path[:] = [folder for folder in sys.path if folder != __file__.rpartition("/")[0]]
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.append("")  # modules in the folder in which the server was started, as in Triton
 
     import types
     from pathlib import Path

@@ -11,29 +11,34 @@ from pytriton.proxy.types import Array
 from pytriton.python_backend.errors import TritonModelException
 
 
-def serialize_byte_tensor(input_tensor: Array) -> Array:
+class SerializedTensor(bytes):
+    """The elements of a BYTES tensor, each after its length; ``item()`` is for code that expects an array of them."""
+
+    def item(self) -> bytes:
+        """Returns itself."""
+        return self
+
+
+def serialize_byte_tensor(input_tensor: Array) -> SerializedTensor:
     r"""Encodes the elements of an array, each after its length, as one run of bytes.
 
     Args:
         input_tensor: An array of bytes or objects; objects other than bytes are converted with ``str``.
 
     Returns:
-        An array without dimensions, whose ``item()`` is the bytes; an empty array if there are no elements.
+        The bytes.
 
     Raises:
         TritonModelException: It is an array of another dtype.
 
     Examples:
-        >>> serialize_byte_tensor(np.array([b"ab", "c"], object)).item()
+        >>> serialize_byte_tensor(np.array([b"ab", "c"], object))
         b'\x02\x00\x00\x00ab\x01\x00\x00\x00c'
     """
     if input_tensor.dtype.kind not in "OSU":
         raise TritonModelException(f"an array of {input_tensor.dtype} is not a tensor of BYTES: use bytes or objects")
-    if input_tensor.size == 0:
-        return np.empty([0], np.object_)
     items = input_tensor.ravel().tolist()
-    encoded = encode_elements(item if isinstance(item, bytes) else str(item).encode() for item in items)
-    return np.asarray(encoded, np.object_)
+    return SerializedTensor(encode_elements(item if isinstance(item, bytes) else str(item).encode() for item in items))
 
 
 def deserialize_bytes_tensor(encoded_tensor: Any) -> Array:

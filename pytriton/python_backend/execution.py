@@ -7,7 +7,7 @@ import gc
 import inspect
 import queue
 import sys
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from pytriton.exceptions import PyTritonInvalidRequestError
@@ -42,13 +42,19 @@ class ServedModel:
     """
 
     def __init__(self, instance: Any, signature: Signature, device: int | None = None, instance_name: str = "") -> None:
-        self.execute = instance.execute
+        self._instance = instance
         self.name = signature.model
         self.decoupled = signature.spec.decoupled
         self.output_names = [output.name for output in signature.outputs]
         self.outputs = DeclaredOutputs(self.name, self.output_names)
         self.device = device
         self._instance_name = instance_name or self.name
+
+    @property
+    def execute(self) -> Callable[..., Any]:
+        """The model's function, which the model may replace at any time."""
+        function: Callable[..., Any] = self._instance.execute
+        return function
 
     def requests(self, requests: Sequence[BatchRequest], respond: Respond | None = None) -> list[ServedRequest]:
         """Converts requests for ``execute``; with ``respond``, each has a responder."""

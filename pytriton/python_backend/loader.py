@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import pathlib
 import sys
 from types import ModuleType
@@ -68,13 +69,12 @@ def load(command: CommandMessage) -> LoadedModel:
     """
     command = _with_absolute_paths(command)
     model_class = _class_of(command)
-    if not hasattr(model_class, "execute"):
-        raise TritonModelException(f"{_CLASS} in {_path_of(command)} has no method 'execute': write one")
     signature = signature_of(command.config, command.version)
     device = int(command.device_id or 0) if command.instance_kind == "GPU" else None
     if device is not None:
         select_device(device)
-    is_coroutine = inspect.iscoroutinefunction(inspect.unwrap(model_class.execute))
+    execute = getattr(model_class, "execute", None)  # an instance may have its own
+    is_coroutine = execute is not None and inspect.iscoroutinefunction(inspect.unwrap(execute))
     loop = _set_event_loop() if is_coroutine else None
     instance = model_class()
     if hasattr(instance, "initialize"):
@@ -90,6 +90,9 @@ def load(command: CommandMessage) -> LoadedModel:
             }
         )
 
+    if not hasattr(instance, "execute"):
+        raise TritonModelException(f"{_CLASS} in {_path_of(command)} has no method 'execute': write one")
+
     def finalize() -> None:
         if hasattr(instance, "finalize"):
             instance.finalize()
@@ -98,6 +101,8 @@ def load(command: CommandMessage) -> LoadedModel:
     is_ready = ReadinessCheck(instance.is_ready, command.model) if hasattr(instance, "is_ready") else None
     if not isinstance(infer_func, Concurrent):
         loop = None  # a function that wraps the coroutine may run it there itself
+    elif loop is None:
+        loop = _set_event_loop()
     return LoadedModel(infer_func, signature, finalize, is_ready, loop, reference_to(instance))
 
 
@@ -150,7 +155,7 @@ def _import(path: pathlib.Path, command: CommandMessage) -> ModuleType:
     sys.modules["triton_python_backend_utils"] = triton_python_backend_utils
     sys.modules["c_python_backend_utils"] = c_python_backend_utils
     models.set_model_dir(str(_version_folder(command)))
-    sys.path.insert(0, str(path.parent))
+    sys.path.insert(_end_of_standard_library(), str(path.parent))
     sys.path.append(command.repository)
     if _IMPORTABLE not in sys.path:
         sys.path.append(_IMPORTABLE)
@@ -162,6 +167,13 @@ def _import(path: pathlib.Path, command: CommandMessage) -> ModuleType:
         return _execute(prefix + path.stem, path)
     finally:
         sys.dont_write_bytecode = write
+
+
+def _end_of_standard_library() -> int:
+    """Returns where in the import path installed packages begin: a model's `utils` precedes one that is installed."""
+    folder = str(pathlib.Path(os.__file__).parent)
+    places = [index for index, each in enumerate(sys.path) if each in (folder, f"{folder}/lib-dynload")]
+    return max(places, default=-1) + 1
 
 
 def _import_package(folder: pathlib.Path) -> str:

@@ -175,7 +175,7 @@ class InferenceRequest:
     def _call(self) -> InferenceCall:
         return InferenceCall(
             self.model_name(),
-            {tensor.name(): _input_of(tensor) for tensor in self.inputs()},
+            _inputs_by_name(self.inputs()),
             version=self._model_version,
             outputs=self._output_names,
             request_id=self.request_id(),
@@ -216,6 +216,15 @@ def _checked_inputs(inputs: Sequence[Tensor], model: str) -> list[Tensor]:
                 f"a request to model {model!r} has {type(tensor).__name__} among its inputs: use pb_utils.Tensor"
             )
     return list(inputs)
+
+
+def _inputs_by_name(tensors: Sequence[Tensor]) -> dict[str, Array | ServiceTensor]:
+    inputs = {tensor.name(): _input_of(tensor) for tensor in tensors}
+    if len(inputs) < len(tensors):
+        names = [tensor.name() for tensor in tensors]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TritonModelException(f"input {twice!r} already exists in request: give each input once")
+    return inputs
 
 
 def _correlation_id(value: Any) -> int | str:

@@ -131,12 +131,14 @@ class CommandHandler:
             else:
                 self._stop()
         except BaseException as error:  # including SystemExit, which a model may raise while it is loaded
-            return CommandReply(
+            reply = CommandReply(
                 error="".join(traceback.format_exception_only(type(error), error))
                 .strip()
                 .removeprefix(f"{type(error).__module__}."),
                 detail=traceback.format_exc(),
             )
+            traceback.clear_frames(error.__traceback__)  # which may have files to be written
+            return reply
         return CommandReply()
 
     def _load(self, command: CommandMessage) -> LoadedModel:

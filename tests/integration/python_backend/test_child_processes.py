@@ -74,9 +74,9 @@ def test_a_child_process_runs_in_the_models_environment(triton, repository, name
     assert text_of(triton, name) == str(environment)
 
 
-def test_the_models_folders_come_first_on_the_import_path(triton, repository, name):
-    body = "import sys\nreturn [text([sys.path[0], os.listdir(sys.path[-1])]) for _ in requests]"
+def test_the_import_path_has_the_models_folders_and_modules_for_child_processes(triton, repository, name):
+    body = "import sys\nreturn [text([sys.path, os.listdir(sys.path[-1])]) for _ in requests]"
     folder = write(triton, repository, name, HEAD, execute(body), whole=TEXT)
-    first, last = text_of(triton, name)
-    assert first == str(folder)
+    path, last = text_of(triton, name)
+    assert path.index(str(folder)) < path.index(str(folder.parent))
     assert set(last) - {"__pycache__"} == {"triton_python_backend_utils.py", "c_python_backend_utils.py"}

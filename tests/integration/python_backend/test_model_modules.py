@@ -32,6 +32,20 @@ def test_a_model_imports_modules_beside_it_relatively(triton, repository, name):
     assert text_of(triton, name) == ["1.model", 8, 7]
 
 
+def test_a_model_may_replace_its_execute_while_it_serves(triton, name, load):
+    body = """
+loads = 0
+def execute(self, requests):
+    self.loads += 1
+    self.execute = self.answer
+    return self.answer(requests)
+def answer(self, requests):
+    return [text(self.loads) for _ in requests]
+"""
+    load(body, head=HEAD)
+    assert [text_of(triton, name) for _ in range(3)] == [1, 1, 1]
+
+
 def test_an_instance_knows_its_name(triton, name, load):
     body = "def initialize(self, args):\n    self.args = args\n" + execute(
         "return [text(self.args['model_instance_name']) for _ in requests]"

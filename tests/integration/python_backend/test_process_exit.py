@@ -64,6 +64,16 @@ def test_exit_handlers_run_after_finalize_in_reverse_order(load):
     assert recorded(folder) == ["finalize", "second", "first"]
 
 
+def test_files_that_a_failing_finalize_has_open_are_written(load):
+    more = """
+    def finalize(self):
+        file = (HERE / "recorded").open("w")
+        file.write("begun")
+        raise RuntimeError("on purpose")
+"""
+    assert recorded(load("", more)()) == ["begun"]
+
+
 def test_exit_handlers_run_in_the_main_thread(load):
     folder = load("atexit.register(lambda: tell(threading.current_thread().name))")()
     assert recorded(folder) == ["MainThread"]

@@ -16,7 +16,7 @@ import urllib.request
 import psutil
 import pytest
 from serving import FREE_PORTS, HOST, OwnProcess, bind_floats, running_triton, wait_until
-from worker_models import none_runs, write_model
+from worker_models import MODEL, none_runs, write_model
 
 from pytriton.cli.main import main
 from pytriton.server.config import TritonConfig
@@ -51,6 +51,14 @@ class Command(OwnProcess):
 
 
 BODY = b'{"inputs": [{"name": "x", "shape": [1, 1], "datatype": "FP32", "data": [1]}]}'
+
+
+def test_models_import_modules_of_the_folder_in_which_the_server_was_started(tmp_path, own_home):
+    (tmp_path / "beside_the_server.py").write_text("")
+    write_model(tmp_path / "models", "model", code="import beside_the_server\n" + MODEL)
+    with Command(tmp_path, tmp_path / "models") as command:
+        command.wait_until_serving()
+        assert command.request("/v2/models/model/infer", BODY) == 200
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -168,13 +168,23 @@ def test_paths_are_absolute_so_that_the_model_may_change_the_folder(repository, 
     loader.load(command)
 
 
-def test_the_folder_of_the_version_is_the_first_to_import_from(repository):
+def test_the_folder_of_the_version_precedes_installed_packages_and_follows_the_standard_library(repository):
     command = repository(
-        "import sys\nimport triton_python_backend_utils as pb_utils\nseen = sys.path[0], pb_utils.get_model_dir()\n"
+        "import sys\nimport triton_python_backend_utils as pb_utils\nseen = list(sys.path), pb_utils.get_model_dir()\n"
         + BARE
     )
     loader.load(command)
-    assert seen() == (f"{command.repository}/1", f"{command.repository}/1")
+    path, folder = seen()
+    assert folder == f"{command.repository}/1"
+    standard_library = path.index(f"{pathlib.Path(json.__file__).parent.parent}/lib-dynload")
+    installed = path.index(str(pathlib.Path(np.__file__).parent.parent))
+    assert standard_library < path.index(folder) < installed
+
+
+def test_a_helper_may_have_the_name_of_a_module_of_the_standard_library(repository):
+    code = "import colorsys\nfrom .colorsys import VALUE\nseen = colorsys.rgb_to_hls, VALUE\n"
+    loader.load(repository(code + BARE, colorsys="VALUE = 7"))
+    assert seen()[1] == 7
 
 
 def test_no_bytecode_is_left_in_the_repository(repository, monkeypatch):
@@ -350,3 +360,25 @@ def test_a_model_uses_the_device_of_its_instance(repository, monkeypatch, kind, 
         batch = types.SimpleNamespace(_batch=None)
         requests = pool.submit(model.requests, [batch]).result()
         assert pool.submit(model.execute, requests).result() == requests
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class TritonPythonModel:\n    def initialize(self, args):\n        self.execute = lambda requests: []\n",
+        "class Model:\n    def __init__(self, k):\n        self.execute = lambda requests: []\n"
+        "import functools\nTritonPythonModel = functools.partial(Model, k=3)\n",
+        "class Model:\n    def __getattr__(self, name):\n        if name != 'execute': raise AttributeError(name)\n"
+        "        return lambda requests: []\ndef TritonPythonModel():\n    return Model()\n",
+    ],
+    ids=["initialize", "partial", "getattr"],
+)
+def test_an_instance_may_have_its_own_execute(repository, code):
+    assert loader.load(repository(code)).infer_func is not None
+
+
+def test_the_instances_own_execute_may_be_a_coroutine_function(repository):
+    code = "class TritonPythonModel:\n    def initialize(self, args):\n        self.execute = seen\n"
+    loaded = loader.load(repository("async def seen(requests):\n    return []\n" + code))
+    assert loaded.loop is not None
+    loaded.loop.close()
