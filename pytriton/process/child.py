@@ -65,7 +65,7 @@ class ChildProcess:
                     [
                         str(own_files(list(pytriton.__path__)).launcher),
                         str(os.getpid()),
-                        *(sys.executable, "-X", "faulthandler", "-c", _PROGRAM),
+                        *(*spec.interpreter, "-X", "faulthandler", "-c", _PROGRAM),
                         *(spec.name, str(theirs.fileno()), *spec.import_path),
                     ],
                     pass_fds=[theirs.fileno()],

@@ -135,7 +135,8 @@ def environment_variables(
     variables["PYTRITON_BACKEND_FOLDER"] = str(folder)
     variables["PYTRITON_HOST"] = str(pathlib.Path(pytriton.python_backend.__file__).with_name("bootstrap.py"))
     variables["PYTRITON_LIBRARY_PATH"] = own_libraries
-    variables["PYTRITON_PYTHON"] = sys.executable
+    if sys.executable and not getattr(sys, "frozen", False):  # which would run this program again
+        variables["PYTRITON_PYTHON"] = sys.executable
     return variables
 
 
@@ -149,7 +150,7 @@ def _fitting(flags: list[str], files: ServerFiles, config: TritonConfig) -> list
 def _libzmq_path() -> str | None:
     """Returns the path of the ZeroMQ library that pyzmq has loaded; the backend opens the same."""
     zmq.zmq_version()
-    for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
+    for line in os.fsdecode(pathlib.Path("/proc/self/maps").read_bytes()).splitlines():
         path = line.split(maxsplit=5)[-1]
         if "libzmq" in path.rsplit("/", 1)[-1]:
             return path

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import pathlib
+import subprocess
 
 import pytest
-from serving import needs_bundled_server, running_triton, server_of
+from serving import bind_floats, needs_bundled_server, running_triton, send_floats, server_of
+
+from pytriton.decorators import batch
+
+# As jemalloc does, for one function: memory of the C library is not what another allocator can free.
+ALLOCATOR = """
+#include <stddef.h>
+void* __libc_malloc(size_t size);
+void* malloc(size_t size) { return __libc_malloc(size); }
+"""
 
 
 def has_allocator(process):
@@ -50,3 +60,19 @@ def test_the_environment_sets_how_long_freed_memory_is_kept(server, monkeypatch,
 def test_the_environment_chooses_the_allocator_of_the_system(server, monkeypatch, variable, value):
     monkeypatch.setenv(variable, value)
     assert not has_allocator(server())
+
+
+@needs_bundled_server
+def test_an_allocator_that_the_user_preloads_is_the_only_one(tmp_path, monkeypatch):
+    source, library = tmp_path / "allocator.c", tmp_path / "allocator.so"
+    source.write_text(ALLOCATOR)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setenv("LD_PRELOAD", str(library))
+    with running_triton() as triton:
+        bind_floats(triton, "echo", batch(lambda x: [x]))
+        triton.run()
+        server = server_of(triton)
+        maps = pathlib.Path(f"/proc/{server.pid}/maps").read_text()
+        assert str(library) in maps
+        assert not has_allocator(server)
+        assert send_floats(triton, "echo", [3]) == [3]

@@ -3,6 +3,7 @@
 //
 // The kernel kills the program when the thread that started it ends, even by SIGKILL. The launcher itself is replaced
 // by the program.
+#include <dlfcn.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -74,8 +75,18 @@ std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind
 
 bool IsReadable(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
 
+bool AreOfOneLibrary(const char* function, const char* other) {
+  Dl_info info = {};
+  Dl_info other_info = {};
+  return dladdr(dlsym(RTLD_DEFAULT, function), &info) != 0 && dladdr(dlsym(RTLD_DEFAULT, other), &other_info) != 0 &&
+         info.dli_fbase == other_info.dli_fbase;
+}
+
+// Whether the user preloads an allocator, such as jemalloc: with two, one would free what the other has allocated.
+bool HasOtherAllocator() { return !AreOfOneLibrary("malloc", "gnu_get_libc_version"); }
+
 // Loads libraries that lie next to the launcher into the server: the guard and, after the user's preloaded libraries,
-// an allocator for the bundled server. PYTRITON_GUARD=0 and PYTRITON_ALLOCATOR=0 disable them.
+// an allocator for the bundled server, unless these have one. PYTRITON_GUARD=0 and PYTRITON_ALLOCATOR=0 disable them.
 void Preload(const std::string& launcher, const std::string& program) {
   const std::string guard = FolderOf(launcher) + "libpytriton_guard.so";
   const std::string allocator = FolderOf(program) + "libmimalloc.so";
@@ -84,7 +95,8 @@ void Preload(const std::string& launcher, const std::string& program) {
   setenv(kUsualPreload, usual == nullptr ? "" : usual, 1);
   std::string preload = guard;
   if (usual != nullptr && *usual != '\0') preload += std::string(":") + usual;
-  if (!pytriton::IsSwitchedOff("PYTRITON_ALLOCATOR") && !pytriton::IsHeapConfigured() && IsReadable(allocator)) {
+  if (!pytriton::IsSwitchedOff("PYTRITON_ALLOCATOR") && !pytriton::IsHeapConfigured() && !HasOtherAllocator() &&
+      IsReadable(allocator)) {
     preload += ":" + allocator;
     setenv("MIMALLOC_ALLOW_THP", "0", 0);  // 2 MB for each piece of a heap is too much for an idle server
     // Under load, freed memory is needed again within seconds. An idle server returns it itself.
