@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 LOGGER = logging.getLogger(__name__)
 
@@ -22,6 +23,8 @@ _DEFAULTS = (signal.SIG_DFL, signal.default_int_handler, None)
 _LONGEST_SLEEP_S = 1.0
 
 _clean_ups: list[Callable[[], None]] = []
+_replaced: dict[signal.Signals, Any] = {}
+"""The handlers that `wake_on_signals` has replaced for now."""
 
 
 @contextlib.contextmanager
@@ -49,14 +52,19 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
     numbers = [each for each in _SIGNALS if signal.getsignal(each) in (*_DEFAULTS, _clean_up)]
     waker = threading.Thread(target=wait, name="pytriton-signals", daemon=True)
     waker.start()
-    previous = {number: signal.signal(number, wake) for number in numbers}
+    _replaced.update({number: signal.signal(number, wake) for number in numbers})
     try:
         yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        _restore()
         arrived.put(None)
         waker.join()
+
+
+def _restore() -> None:
+    while _replaced:
+        number, handler = _replaced.popitem()
+        signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
 def wait_for_event(event: threading.Event, timeout_s: float = math.inf) -> bool:
@@ -108,6 +116,7 @@ def _clean_up(number: int, _: FrameType | None) -> None:
 
 
 def _restore_in_child() -> None:
+    _restore()
     _clean_ups.clear()
     for number in _FATAL_SIGNALS:
         if signal.getsignal(number) is _clean_up:

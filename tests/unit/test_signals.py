@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -50,6 +51,21 @@ def test_a_wait_for_an_event_ends_at_its_timeout():
     started = time.monotonic()
     assert not wait_for_event(threading.Event(), 0.1)
     assert 0.1 <= time.monotonic() - started < 5
+
+
+def test_signals_end_a_forked_process_as_usual():
+    ready, says = os.pipe()
+    with wake_on_signals(threading.Event()):
+        child = os.fork()
+        if child == 0:
+            os.write(says, b"!")
+            signal.pause()
+            os._exit(0)
+        os.read(ready, 1)
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+    os.close(ready)
+    os.close(says)
 
 
 def test_a_handler_of_the_users_own_stays():
