@@ -235,7 +235,7 @@ def _joined(config: TritonModelConfig, samples: list[dict[str, Array]]) -> list[
         return samples
     joined: list[list[dict[str, Array]]] = []
     for sample in samples:
-        group = joined[-1] if joined else None
+        group = joined[-1] if joined and sample else None  # without inputs, nothing tells the size of a batch
         if group is None or len(group) >= config.max_batch_size or _shapes(group[0]) != _shapes(sample):
             joined.append([sample])
         else:

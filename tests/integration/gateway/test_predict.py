@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pytriton.decorators import batch
 from pytriton.gateway import npy
-from pytriton.model_config import ModelConfig
+from pytriton.model_config import ModelConfig, Tensor
 
 
 def npy_of(array):
@@ -279,6 +279,15 @@ def test_null_is_an_optional_input_that_is_left_out(gateway):
         "text": [["hello a"], ["hello b"]]
     }
     assert gateway.post("Greet", {"who": None}).status == 422
+
+
+def test_samples_without_inputs(gateway, served):
+    def pick(requests):
+        return [{"n": request.get("n", np.array([[-1]], np.int32))} for request in requests]
+
+    served.bind("Optional", pick, [Tensor((1,), np.int32, "n", optional=True)], [Tensor((1,), np.int32, "n")])
+    assert gateway.post("Optional", {}).json() == {"n": -1}
+    assert gateway.post("Optional", [{}, {"n": 2}, {"n": 3}, {}, {}]).json() == [{"n": n} for n in (-1, 2, 3, -1, -1)]
 
 
 @pytest.mark.parametrize("nested", [b"[" * 900 + b"]" * 900, b"[" * 100_000, b'{"x":' * 900 + b"1" + b"}" * 900])
