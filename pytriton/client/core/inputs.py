@@ -46,7 +46,7 @@ def match(
         The given inputs, in the model's order, without those that are None: optional inputs may be omitted so.
 
     Raises:
-        PyTritonClientValueError: Values are given in both ways, not at all, or too many.
+        PyTritonClientValueError: Values are given in both ways, not at all though some are required, or too many.
         PyTritonClientInputError: A name is unknown, or a required one is missing.
     """
     _check_no_dictionary(config, positional)
@@ -56,7 +56,7 @@ def match(
             f"Give inputs either by position or by name, not both: {_described(config)}, and got {len(positional)} by "
             f"position and {_names(named)} by name."
         )
-    if not positional and not named and config.inputs:
+    if not positional and not named and not all(spec.optional for spec in config.inputs):
         raise PyTritonClientValueError(f"No input was given: {_described(config)}.")
     if len(positional) > len(config.inputs):
         raise PyTritonClientValueError(f"{len(positional)} inputs were given: {_described(config)}.")
@@ -110,7 +110,8 @@ def arrays_of_batch(
 
     Raises:
         PyTritonClientModelDoesntSupportBatchingError: The model does not batch.
-        PyTritonClientInputError: A value is not an array of the input's dtype and shape, or the batches differ in size.
+        PyTritonClientInputError: A value is not an array of the input's dtype and shape, the batches differ in size, or
+            there is no value that tells the size.
     """
     if not config.max_batch_size:
         raise PyTritonClientModelDoesntSupportBatchingError(
@@ -127,6 +128,10 @@ def arrays_of_batch(
         except _MisfitError as misfit:
             raise _error(config, spec, misfit, " after the batch dimension") from misfit.__cause__
         arrays.append((spec, array))
+    if not arrays and config.inputs:
+        raise PyTritonClientInputError(
+            f"No input was given, so the size of the batch is unknown: {_described(config)}; infer_sample needs none."
+        )
     if len(arrays) > 1 and len({array.shape[0] for _, array in arrays}) > 1:
         sizes = ", ".join(f"{array.shape[0]} of {spec.name!r}" for spec, array in arrays)
         raise PyTritonClientInputError(

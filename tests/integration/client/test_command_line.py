@@ -52,6 +52,15 @@ def test_a_model_without_batching(triton, name, url, pytriton):
     assert pytriton("infer", url, name, "x=[1, 2]", "--json") == (0, '{"y": [2.0, 4.0]}\n', "")
 
 
+def test_a_model_without_required_inputs(triton, name, url, pytriton):
+    @batch
+    def pick(n=None):
+        return {"y": np.array([[7.0]], np.float32) if n is None else n}
+
+    triton.bind(name, pick, [Tensor((1,), np.float32, "n", optional=True)], FLOATS_OUT)
+    assert pytriton("infer", url, name, "--json") == (0, '{"y": [7.0]}\n', "")
+
+
 def test_arrays_in_files(triton, name, url, pytriton, tmp_path):
     bind_floats(triton, name, double)
     values = np.float32([[1, 2], [3, 4]])

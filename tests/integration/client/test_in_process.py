@@ -71,6 +71,20 @@ def bind_counter(triton, name):
     triton.bind(name, counter, *tensors, config=ModelConfig(max_batch_size=4, decoupled=True))
 
 
+def test_a_model_whose_inputs_are_all_optional_is_called_without_any(triton, name):
+    @triton.model(name=name)
+    def hello(who: str = "world") -> str:
+        return f"hello {who}"
+
+    assert triton.client(name).infer_sample()["output"].tolist() == [b"hello world"]
+    assert asyncio.run(_sample_of(triton, name))["output"].tolist() == [b"hello world"]
+
+
+async def _sample_of(triton, name):
+    async with await triton.aclient(name) as client:
+        return await client.infer_sample()
+
+
 def test_sample_and_batch(triton, name):
     bind_double(triton, name)
     client = triton.client(name)

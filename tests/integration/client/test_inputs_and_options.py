@@ -86,6 +86,22 @@ def test_a_model_without_batching(triton, name, kind, url):
 
 
 @every_kind
+@pytest.mark.parametrize("batching", [True, False])
+def test_a_model_whose_inputs_are_all_optional_is_called_without_any(triton, name, kind, url, batching):
+    def count(requests):
+        return [{"y": np.full((1, 1) if batching else (1,), len(request), np.float32)} for request in requests]
+
+    inputs = [Tensor((-1,), np.float32, each, optional=True) for each in "ab"]
+    triton.bind(name, count, inputs, [Tensor((1,), np.float32, "y")], config=config_for(kind, batching=batching))
+    with open_client(kind, url, name) as client:
+        assert client.infer_sample()["y"].tolist() == [0]
+        assert client.infer_sample(b=[1])["y"].tolist() == [1]
+        if batching:
+            with pytest.raises(PyTritonClientInputError, match=r"No input was given, so the size of the batch is unkn"):
+                client.infer_batch()
+
+
+@every_kind
 def test_invalid_inputs_are_refused_before_they_are_sent(client, triton, name):
     client.infer_sample([1], [2])
     for inputs, named, message in [

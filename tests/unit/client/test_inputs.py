@@ -268,6 +268,19 @@ def test_a_model_without_inputs():
         match(model(), [1], {})
 
 
+def test_a_model_whose_inputs_are_all_optional_needs_none():
+    config = model(spec(name="a", optional=True), spec(name="b", optional=True))
+    assert match(config, [], {}) == match(config, [None], {}) == []
+    assert arrays_of_sample(config, [], False) == []
+
+
+def test_a_batch_without_inputs_has_no_size():
+    config = model(spec(name="a", optional=True))
+    with pytest.raises(PyTritonClientValueError, match=r"the size of the batch is unknown: model 'M' takes 'a'"):
+        arrays_of_batch(config, match(config, [], {}), False)
+    assert arrays_of_batch(model(), [], False) == []
+
+
 def test_batches_of_different_sizes():
     config = model(spec(name="a"), spec(name="b"))
     with pytest.raises(PyTritonClientValueError, match="different sizes: 1 of 'a', 2 of 'b'"):
