@@ -162,7 +162,7 @@ PLAIN = {
     "a value that the dtype lacks": (
         lambda requests: [[requests[0]["x"], [[2**24 + 1]]]],
         "output 'z' has dtype int64 and the value 16777217, which float32 cannot represent, but float32 (batch, -1) "
-        "was declared: declare int64, or convert the output with .astype('float32')",
+        "was declared: declare int64, or convert the output with np.asarray(value, 'float32')",
     ),
     "text for numbers": (
         lambda requests: [[requests[0]["x"], np.array([["a"]])]],

@@ -6,7 +6,6 @@ are converted, as in nvidia-pytriton, but with a warning if that changes values;
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -15,14 +14,16 @@ import numpy as np
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS
 from pytriton.proxy.cuda.driver import CudaError
-from pytriton.proxy.tensors.gpu_tensor import as_gpu_tensor, is_on_gpu
+from pytriton.proxy.tensors.gpu_tensor import as_gpu_tensor, is_on_device, is_on_gpu
+from pytriton.proxy.tensors.host_tensor import cast_call, host_array
 from pytriton.proxy.tensors.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, described
 
 _INTEGERS = "iu"
-_FLOATS = "fV"  # V is bfloat16
+_FLOATS = "fV"  # V is a dtype of ml_dtypes
 _NUMBERS = "biuf"
 _BFLOAT16 = "bfloat16"
+_FLOATS_OF_ML_DTYPES = (_BFLOAT16, "float")  # beginnings of names, such as float8_e4m3fn
 _BFLOAT16_PRECISION = 8  # bits
 _COLUMN_RANK = 2
 # The exceptions of libraries for tensors on other devices, or of dtypes that NumPy lacks.
@@ -46,7 +47,7 @@ def conform(value: object, output: OutputSignature, signature: Signature) -> Arr
     is_array = isinstance(value, np.ndarray)
     array: Array = value if isinstance(value, np.ndarray) else _as_array(value, output, signature)
     if array.dtype != output.dtype and not (output.code == BYTES_CODE and array.dtype.kind in BYTES_KINDS):
-        array = _cast(array, output, signature, is_array=is_array)
+        array = _cast(value, array, output, signature)
     if not array.ndim and output.shape == (1,):
         array = array.reshape(1)
     _check_shape(array, output, signature, is_array=is_array)
@@ -68,13 +69,12 @@ def _as_array(value: Any, output: OutputSignature, signature: Signature) -> Arra
             return np.array(value, dtype=object)
         if is_on_gpu(value):
             return _from_gpu(value, output)
-        if hasattr(value, "__dlpack__") and not isinstance(value, np.generic):
-            return np.from_dlpack(_portable(value))
-        if isinstance(value, (int, float, list, tuple, np.generic)) or hasattr(value, "__array__"):
-            return np.asarray(value)
+        if isinstance(value, (int, float, list, tuple)) or hasattr(value, "__dlpack__") or hasattr(value, "__array__"):
+            return host_array(value, keeps_bfloat16=_keeps_bfloat16(output))
     except _NOT_CONVERTED as error:
-        is_list = isinstance(value, (list, tuple))
-        remedy = "give lists of one length" if is_list else "return an array; call .cpu() on a tensor of another device"
+        remedy = "give lists of one length" if isinstance(value, (list, tuple)) else "return an array"
+        if is_on_device(value):
+            remedy = "return an array; call .cpu() on a tensor of another device"
         problem = f"is {described(value)} that NumPy cannot convert ({error})"
         raise _refusal(problem, remedy, output, signature) from error
     remedy = "return an array, or a value that NumPy converts to one"
@@ -85,21 +85,17 @@ def _as_array(value: Any, output: OutputSignature, signature: Signature) -> Arra
 
 def _from_gpu(value: Any, output: OutputSignature) -> Array:
     """Returns a tensor on a GPU as a `GpuTensor`, which is copied later, or as an array if it needs conversion."""
-    tensor = as_gpu_tensor(value, keeps_bfloat16=output.dtype.name == _BFLOAT16)
+    tensor = as_gpu_tensor(value, keeps_bfloat16=_keeps_bfloat16(output))
     return cast(Array, tensor) if tensor.dtype == output.dtype and tensor.ndim else tensor.numpy()
 
 
-def _portable(tensor: Any) -> Any:
-    """Converts a tensor of PyTorch to one that NumPy accepts: detached, and of a dtype other than bfloat16."""
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(tensor, torch.Tensor):
-        return tensor
-    tensor = tensor.detach()
-    return tensor.float() if tensor.dtype is torch.bfloat16 else tensor
+def _keeps_bfloat16(output: OutputSignature) -> bool:
+    return output.dtype.name == _BFLOAT16
 
 
-def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_array: bool) -> Array:
-    """Converts an array to the declared dtype; ``is_array`` if the callable returned a NumPy array."""
+def _cast(value: object, array: Array, output: OutputSignature, signature: Signature) -> Array:
+    """Converts an array to the declared dtype; ``value`` is what the callable returned."""
+    is_array = isinstance(value, np.ndarray)
     source, target = array.dtype, output.dtype
     if not (_is_number(source) and _is_number(target)):
         converted = _across_kinds(array, output) if is_array and not signature.strict else None
@@ -127,7 +123,7 @@ def _cast(array: Array, output: OutputSignature, signature: Signature, *, is_arr
         if not lost.any():
             return changed
         example = array[lost].flat[0]
-    remedy = f"declare {source}, or convert the output with .astype({target.name!r})"
+    remedy = f"declare {source}, or convert the output with {cast_call(value, target)}"
     raise _refusal(
         f"has dtype {source} and the value {example}, which {target} cannot represent", remedy, output, signature
     )
@@ -157,7 +153,7 @@ def _dtype_remedy(source: np.dtype[Any], target: np.dtype[Any]) -> str:
 
 
 def _is_number(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind in _NUMBERS or dtype.name == _BFLOAT16
+    return dtype.kind in _NUMBERS or dtype.name.startswith(_FLOATS_OF_ML_DTYPES)
 
 
 def _kept(array: Array, changed: Array) -> Array:

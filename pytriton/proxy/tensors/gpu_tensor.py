@@ -14,6 +14,7 @@ from pytriton.proxy.cuda.driver import CudaError, PeerMemory, context, finish, s
 from pytriton.proxy.transport.arena import Lease
 from pytriton.proxy.types import Array
 
+_CPU = 1  # kDLCPU
 _CUDA = 2  # kDLCUDA
 _MANAGED = 13  # kDLCUDAManaged
 _LEGACY_STREAM = 1  # in DLPack's numbering
@@ -241,12 +242,22 @@ def peer_tensor(lease: Lease, offset: int, shape: tuple[int, ...], dtype: np.dty
 
 def is_on_gpu(value: Any) -> bool:
     """Returns whether a value is a library's tensor in the memory of a GPU."""
+    return _device_of(value) in (_CUDA, _MANAGED)
+
+
+def is_on_device(value: Any) -> bool:
+    """Returns whether a value is a library's tensor in the memory of a GPU or of any other device."""
+    return _device_of(value) not in (None, _CPU)
+
+
+def _device_of(value: Any) -> int | None:
+    """Returns DLPack's number of the kind of device that has a library's tensor; None for anything else."""
     if isinstance(value, np.generic) or not hasattr(value, "__dlpack_device__"):
-        return False
+        return None
     try:
-        return bool(value.__dlpack_device__()[0] in (_CUDA, _MANAGED))
+        return int(value.__dlpack_device__()[0])
     except (BufferError, RuntimeError, TypeError, ValueError, AttributeError):  # a tensor without a device
-        return False
+        return None
 
 
 def as_gpu_tensor(value: Any, *, keeps_bfloat16: bool = False) -> GpuTensor:

@@ -56,6 +56,21 @@ class WithDlpack:
         return len(self._array)
 
 
+class OfJax(WithDlpack):
+    """A tensor in memory, of a dtype that NumPy cannot import by DLPack."""
+
+    def __dlpack__(self, **options):
+        raise RuntimeError("Unsupported dtype in DLTensor.")
+
+    def __array__(self, dtype=None, copy=None):
+        return self._array
+
+
+class Unreadable(WithDlpack):
+    def __dlpack__(self, **options):
+        raise BufferError("it is sparse")
+
+
 CONVERTED = {
     "a list of floats": ([[1.5, 2]], np.float32, [[1.5, 2]]),
     "floats of Python that are rounded": ([[0.1]], np.float32, [[np.float32(0.1)]]),
@@ -76,6 +91,10 @@ CONVERTED = {
     "arrays in a list": ([np.float32([1, 2])], np.float32, [[1, 2]]),
     "what has __array__": (WithArray(), np.float32, [[1, 2]]),
     "what has __dlpack__": (WithDlpack(np.int64([[3]])), np.int32, [[3]]),
+    "bfloat16 of JAX": (OfJax(np.array([[1.5]], ml_dtypes.bfloat16)), ml_dtypes.bfloat16, [[1.5]]),
+    "bfloat16 of JAX as float32": (OfJax(np.array([[1.5]], ml_dtypes.bfloat16)), np.float32, [[1.5]]),
+    "float8 of JAX": (OfJax(np.array([[1.5, -2]], ml_dtypes.float8_e4m3fn)), np.float32, [[1.5, -2]]),
+    "float8 of NumPy": (np.array([[0.5]], ml_dtypes.float8_e5m2), ml_dtypes.bfloat16, [[0.5]]),
     "no rows": ([], np.float32, None),
 }
 
@@ -122,7 +141,18 @@ REFUSED = {
         "declared: declare int64, or convert the output with .astype('int32')",
     ),
     "a negative number": ([[-1]], np.uint8, "the value -1, which uint8 cannot represent"),
-    "a fraction": ([[1.5]], np.int32, "the value 1.5, which int32 cannot represent"),
+    "a fraction": (
+        [[1.5]],
+        np.int32,
+        "the value 1.5, which int32 cannot represent, but int32 (batch, -1) was declared: declare float64, or convert "
+        "the output with np.asarray(value, 'int32')",
+    ),
+    "a tensor in memory that cannot be read": (
+        Unreadable(np.float32([[1]])),
+        np.float32,
+        "is an Unreadable that NumPy cannot convert (it is sparse), but float32 (batch, -1) was declared: return an "
+        "array",
+    ),
     "infinity as an integer": (np.float16([[-np.inf]]), np.int64, "the value -inf, which int64 cannot represent"),
     "NaN as an integer": ([[np.nan]], np.int32, "the value nan, which int32 cannot represent"),
     "an integer that is rounded": ([[2**24 + 1]], np.float32, "the value 16777217, which float32 cannot represent"),
@@ -244,10 +274,13 @@ def test_an_array_without_dimensions_is_not_a_batch():
         conformed(np.array(1, np.float32), np.float32)
 
 
-def test_a_tensor_of_another_device_is_converted():
+def test_a_tensor_of_another_device_is_refused():
     class Remote(WithDlpack):
         def __dlpack__(self, **options):
             raise BufferError("it is in the memory of a GPU")
+
+        def __dlpack_device__(self):
+            return (8, 0)  # kDLMetal
 
     with pytest.raises(PyTritonValidationError, match=r"is a Remote that NumPy .* of a GPU\).*call \.cpu\(\)"):
         conformed(Remote(np.float32([[1]])), np.float32)
@@ -291,6 +324,10 @@ def test_tensors_of_pytorch_are_converted(dtype):
     for tensor in (value, value.to(torch.bfloat16), value.double(), torch.tensor([[0.5, -2]])[:, :]):
         array = conformed(tensor, dtype)
         assert (array.dtype, array.tolist()) == (dtype, [[0.5, -2]])
+    with pytest.raises(
+        PyTritonValidationError, match=r"declare float32, or convert the output with \.to\(torch\.int8\)"
+    ):
+        conformed(value, np.int8)
 
 
 @st.composite

@@ -1,0 +1,47 @@
+"""Tensors of other libraries, in the memory of the host."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from pytriton.model_config.datatypes import datatype_by_name
+from pytriton.proxy.types import Array
+
+
+def host_array(value: Any, *, keeps_bfloat16: bool) -> Array:
+    """Converts a tensor, or any object with ``__dlpack__``, ``__array__`` or a buffer, to an array.
+
+    Args:
+        value: The tensor; one of PyTorch may require a gradient.
+        keeps_bfloat16: Whether to keep PyTorch's bfloat16, for which NumPy needs ml_dtypes, instead of converting it to
+            float32.
+
+    Raises:
+        PyTritonBadParameterError: ml_dtypes is needed, and not installed.
+        Exception: The tensor's library or NumPy refuses, such as for a tensor on another device.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        value = value.detach()
+        if value.dtype is torch.bfloat16:
+            if keeps_bfloat16:
+                return np.from_dlpack(value.view(torch.int16)).view(datatype_by_name("BF16").numpy_dtype)
+            value = value.float()
+    if hasattr(value, "__dlpack__") and not isinstance(value, (np.ndarray, np.generic)):
+        try:
+            return np.from_dlpack(value)
+        except Exception:  # each library raises others, for devices and for dtypes that DLPack or NumPy lacks
+            if not hasattr(value, "__array__"):
+                raise
+    return np.asarray(value)
+
+
+def cast_call(value: Any, dtype: np.dtype[Any]) -> str:
+    """Returns the code that converts a value to a dtype, such as ``.astype('int32')``, for error messages."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return f".to(torch.{dtype.name})"
+    return f".astype({dtype.name!r})" if hasattr(value, "astype") else f"np.asarray(value, {dtype.name!r})"
