@@ -15,6 +15,7 @@ from pytriton.client.exceptions import (
 )
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.proxy.tensors.host_tensor import cast_call, host_array
 from pytriton.utils.suggestions import nearest
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -213,7 +214,7 @@ def _as_array(value: Any, spec: TensorSpec, convert: bool) -> Array:
     array = value if type(value) is np.ndarray else _made_array(value, spec)
     wanted = spec.datatype.numpy or _dtype_of(spec)
     if array.dtype is not wanted and array.dtype != wanted:
-        array = _converted(array, wanted, convert)
+        array = _converted(value, array, wanted, convert)
     return _encoded(array) if array.dtype is _OBJECT else array
 
 
@@ -228,15 +229,14 @@ def _made_array(value: Any, spec: TensorSpec) -> Array:
     if isinstance(value, _PYTHON_TYPES) and not hasattr(_first_leaf(value), "dtype"):
         return _from_python(value, _dtype_of(spec))
     try:
-        if isinstance(value, list | tuple) or hasattr(value, "__array__"):
-            return np.asarray(value)
-        if hasattr(value, "__dlpack__"):
-            return np.from_dlpack(value)
+        if isinstance(value, list | tuple) or hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
+            return host_array(value, keeps_bfloat16=True)
     except Exception as error:
         lengths = _lengths(value)
         if lengths:
             raise _MisfitError(f"the value cannot be made an array: {lengths}") from None
-        raise _MisfitError(f"the value, of type {type(value).__name__}, cannot be made an array: {error}") from error
+        reason = str(error).rstrip(".")
+        raise _MisfitError(f"the value, of type {type(value).__name__}, cannot be made an array: {reason}") from error
     raise _MisfitError(
         f"the value is of type {type(value).__name__}; give an array, a number, a string, a list of these, or anything "
         "with __array__ or __dlpack__"
@@ -340,7 +340,8 @@ def _of_large_integers(value: Any, array: Array) -> Array:
     return array
 
 
-def _converted(array: Array, wanted: np.dtype[Any], convert: bool) -> Array:
+def _converted(value: Any, array: Array, wanted: np.dtype[Any], convert: bool) -> Array:
+    """Converts the array that was made of a value to the wanted dtype, if that loses nothing."""
     if wanted is _OBJECT:
         if array.dtype.kind in "SUT":
             return array if array.dtype.kind == "S" else array.astype(_OBJECT)
@@ -348,9 +349,9 @@ def _converted(array: Array, wanted: np.dtype[Any], convert: bool) -> Array:
     if array.dtype.kind in "SUTO":
         raise _MisfitError(f"the value has dtype {array.dtype}; give an array of numbers, such as of {wanted.name}")
     if not np.can_cast(array.dtype, wanted, "safe"):
-        raise _MisfitError(f"the value has dtype {array.dtype}; if that loses nothing, use .astype({wanted.name!r})")
+        raise _MisfitError(f"the value has dtype {array.dtype}; if that loses nothing, use {cast_call(value, wanted)}")
     if not convert:
-        raise _MisfitError(f"the value has dtype {array.dtype}; use .astype({wanted.name!r}), or convert_dtypes=True")
+        raise _MisfitError(f"the value has dtype {array.dtype}; use {cast_call(value, wanted)}, or convert_dtypes=True")
     return array.astype(wanted)
 
 

@@ -167,7 +167,7 @@ def test_python_numbers_become_floats_for_floating_point_inputs(value):
         (object, "BYTES", "is of type type"),
         (1, "BYTES", "holds 1, which is neither str nor bytes"),
         (np.float32([1]), "BYTES", "BYTES are str or bytes"),
-        ([np.float64(1)], "FP32", "has dtype float64"),
+        ([np.float64(1)], "FP32", r"has dtype float64; if that loses nothing, use np\.asarray\(value, 'float32'\)"),
         (np.array(["a"]), "FP32", "has dtype <U1; give an array of numbers, such as of float32"),
         (np.array([1, None]), "FP32", "has dtype object; give an array of numbers"),
         (np.zeros(1, ">f4"), "FP32", "has dtype >f4"),
@@ -204,15 +204,30 @@ def test_bfloat16():
         sample(np.float32([1]), "BF16")
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_tensors_of_pytorch(requires_grad):
+    torch = pytest.importorskip("torch")
+    tensor = torch.tensor([1.5, -2], requires_grad=requires_grad)
+
+    assert sample(tensor).tolist() == [1.5, -2]
+    halves = sample(tensor.to(torch.bfloat16), "BF16")
+    assert (halves.dtype, halves.tolist()) == (ml_dtypes.bfloat16, [1.5, -2])
+    assert sample(tensor.to(torch.bfloat16), convert=True).tolist() == [1.5, -2]
+    with pytest.raises(PyTritonClientValueError, match=r"has dtype bfloat16; use \.to\(torch\.float32\), or convert_"):
+        sample(tensor.to(torch.bfloat16))
+
+
 class Refusing:
     """A tensor on a device that NumPy cannot read."""
 
     def __array__(self, dtype=None, copy=None):
-        raise TypeError("it is on another device")
+        raise TypeError("it is on another device.")
 
 
 def test_a_tensor_that_cannot_be_read():
-    with pytest.raises(PyTritonClientValueError, match="of type Refusing, cannot be made an array: it is on another"):
+    with pytest.raises(
+        PyTritonClientValueError, match=r"of type Refusing, cannot be made an array: it is on another device\.$"
+    ):
         sample(Refusing())
 
 
