@@ -15,7 +15,7 @@ from pytriton.client.exceptions import (
 )
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.tensors.host_tensor import cast_call, host_array
+from pytriton.proxy.tensors.host_tensor import cast_call, has_masked_elements, host_array
 from pytriton.utils.suggestions import nearest
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -228,6 +228,10 @@ def _dtype_of(spec: TensorSpec) -> np.dtype[Any]:
 def _made_array(value: Any, spec: TensorSpec) -> Array:
     if isinstance(value, _PYTHON_TYPES) and not hasattr(_first_leaf(value), "dtype"):
         return _from_python(value, _dtype_of(spec))
+    if has_masked_elements(value):
+        raise _MisfitError(
+            "the value has masked elements, whose hidden values would be sent; replace them, as .filled(0) does"
+        )
     try:
         if isinstance(value, list | tuple) or hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
             return host_array(value, keeps_bfloat16=True)

@@ -15,7 +15,7 @@ from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS
 from pytriton.proxy.cuda.driver import CudaError
 from pytriton.proxy.tensors.gpu_tensor import as_gpu_tensor, is_on_device, is_on_gpu
-from pytriton.proxy.tensors.host_tensor import cast_call, host_array
+from pytriton.proxy.tensors.host_tensor import cast_call, has_masked_elements, host_array
 from pytriton.proxy.tensors.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, described
 
@@ -45,7 +45,9 @@ def conform(value: object, output: OutputSignature, signature: Signature) -> Arr
         PyTritonValidationError: The conversion would change a value, or the shape does not match.
     """
     is_array = isinstance(value, np.ndarray)
-    array: Array = value if isinstance(value, np.ndarray) else _as_array(value, output, signature)
+    if has_masked_elements(value):
+        _check_masked(output, signature)
+    array: Array = np.asarray(value) if is_array else _as_array(value, output, signature)
     if array.dtype != output.dtype and not (output.code == BYTES_CODE and array.dtype.kind in BYTES_KINDS):
         array = _cast(value, array, output, signature)
     if not array.ndim and output.shape == (1,):
@@ -190,6 +192,14 @@ def _is_between(array: Array, least: int, most: int) -> Array:
 def _precision(dtype: np.dtype[Any]) -> int:
     """Returns the number of bits of an integer that a floating-point dtype preserves."""
     return _BFLOAT16_PRECISION if dtype.name == _BFLOAT16 else int(np.finfo(dtype).nmant) + 1
+
+
+def _check_masked(output: OutputSignature, signature: Signature) -> None:
+    """Handles an array with masked elements, whose hidden values would be sent."""
+    problem, remedy = "has masked elements", "replace them, as array.filled(0) does"
+    if signature.strict:
+        raise _refusal(problem, remedy, output, signature)
+    signature.warn(f"output {output.name!r} {problem}, whose hidden values are sent: {remedy}.")
 
 
 def _check_shape(array: Array, output: OutputSignature, signature: Signature, *, is_array: bool) -> None:

@@ -1,4 +1,4 @@
-"""Tensors of other libraries, in the memory of the host."""
+"""Tensors of other libraries in the memory of the host, and NumPy's own masked arrays."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ def host_array(value: Any, *, keeps_bfloat16: bool) -> Array:
             if not hasattr(value, "__array__"):
                 raise
     return np.asarray(value)
+
+
+def has_masked_elements(value: Any) -> bool:
+    """Returns whether a value is a masked array, and some of its elements are masked: a tensor has no mask."""
+    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
 
 
 def cast_call(value: Any, dtype: np.dtype[Any]) -> str:

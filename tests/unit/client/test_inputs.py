@@ -235,6 +235,13 @@ def test_subclasses_of_arrays():
     assert sample(np.ma.masked_array([1, 2], dtype=np.float32)).tolist() == [1, 2]
 
 
+def test_masked_elements_are_refused():
+    with pytest.raises(
+        PyTritonClientValueError, match="has masked elements, whose hidden values would be sent; replace"
+    ):
+        sample(np.ma.masked_array(np.float32([1, 2]), [False, True]))
+
+
 def test_inputs_by_position_and_by_name():
     config = model(spec(name="a"), spec(name="b"), spec(name="c", optional=True))
 

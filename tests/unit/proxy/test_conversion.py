@@ -259,6 +259,20 @@ def test_an_array_keeps_dimensions_that_differ_from_the_declared_ones(shape, cap
     )
 
 
+def test_masked_elements_are_sent_with_a_warning_or_refused(caplog):
+    array = np.ma.masked_array(np.float32([[1, 2]]), [[False, True]])
+    assert conformed(np.ma.masked_array(array.data), np.float32, strict=True).tolist() == [[1, 2]]
+    assert not caplog.records
+    assert type(conformed(array, np.float32)) is np.ndarray
+    assert conformed(array, np.float32).tolist() == conformed(array, np.float64).tolist() == [[1, 2]]
+    assert "has masked elements, whose hidden values are sent: replace them, as array.filled(0) does" in caplog.text
+    with pytest.raises(PyTritonValidationError) as caught:
+        conformed(array, np.float32, strict=True)
+    assert caught.value.message == (
+        "output 'y' has masked elements, but float32 (batch, -1) was declared: replace them, as array.filled(0) does"
+    )
+
+
 def test_once_a_deviation_was_logged_nothing_looks_for_others(monkeypatch):
     declared = signature(np.float32, (1,))
     conform(np.float64([[0.1]]), declared.outputs[0], declared)
