@@ -59,11 +59,11 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
     if isinstance(error, PyTritonInvalidRequestError):
         return _refusal_of(error, model, request)
     text = _shortened(_text_of(error), _MAX_MESSAGE)
-    if isinstance(error, PyTritonValidationError):
-        message = f"model {model!r}: {text}"
-    else:
-        message = f"model {model!r}: {type(error).__name__}: {text}"
-    name = _as_c_string(type(error).__name__[:_MAX_NAME])
+    kind = type(error).__name__
+    if not isinstance(error, PyTritonValidationError):
+        text = f"{kind}: {text}" if text else kind
+    message = f"model {model!r}: {text}"
+    name = _as_c_string(kind[:_MAX_NAME])
     raised = type(error), error, _from_callable(error.__traceback__)
     detail = ""
     if is_enabled():  # here, where the request is known: the server's log would only have the text

@@ -284,5 +284,10 @@ def test_a_failure_is_one_sentence_and_a_traceback():
     assert failure.detail.endswith("ValueError: bad weather")
 
 
+@pytest.mark.parametrize("error", [ValueError, AssertionError])
+def test_a_failure_without_text_names_the_class(error):
+    assert failure_of(error(), "m").message == f"model 'm': {error.__name__}"
+
+
 def test_a_failure_of_validation_does_not_name_the_class():
     assert failure_of(PyTritonValidationError("wrong dtype"), "m", 3)[:3] == (3, 1, "model 'm': wrong dtype")
