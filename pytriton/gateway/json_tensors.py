@@ -164,6 +164,9 @@ def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, 
         raise misfit(field, f"Input {spec} takes numbers, not true and false.")
     if spec.datatype.name.startswith(("FP", "BF")):
         value = _with_nan(value)
+    if value is None or isinstance(value, Mapping):
+        taken = {"BYTES": "text", "BOOL": "true and false"}.get(spec.datatype.name, "numbers")
+        raise misfit(field, f"Input {spec} takes {taken}, not {shown(value)}.")
     convert = arrays_of_batch if batch else arrays_of_sample
     try:
         [(_, array)] = convert(config, [(spec, value)], True)

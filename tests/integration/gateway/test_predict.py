@@ -278,7 +278,20 @@ def test_null_is_an_optional_input_that_is_left_out(gateway):
     assert gateway.post("Greet", {"who": [["a"], ["b"]], "greeting": None}).json() == {
         "text": [["hello a"], ["hello b"]]
     }
-    assert gateway.post("Greet", {"who": None}).status == 422
+
+
+@pytest.mark.parametrize(
+    ("model", "sample", "taken"),
+    [
+        ("Greet", {"who": None}, "'who': BYTES (1,) takes text, not null."),
+        ("Greet", {"who": {"b64": 1}}, """'who': BYTES (1,) takes text, not {"b64":1}."""),
+        ("Count", {"n": None}, "'n': INT32 (1,) takes numbers, not null."),
+        ("Count", {"n": {}}, "'n': INT32 (1,) takes numbers, not {}."),
+    ],
+)
+def test_null_and_objects_are_no_inputs(gateway, model, sample, taken):
+    error = gateway.post(model, sample)
+    assert (error.status, error.json()["error"]["message"]) == (422, f"Input {taken}")
 
 
 def test_samples_without_inputs(gateway, served):
