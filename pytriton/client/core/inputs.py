@@ -15,12 +15,14 @@ from pytriton.client.exceptions import (
 )
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.proxy.tensors.bytes_tensor import object_array
 from pytriton.proxy.tensors.host_tensor import cast_call, has_masked_elements, host_array
 from pytriton.utils.suggestions import nearest
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _PYTHON_TYPES = (bool, int, float, str, bytes, list, tuple)
+_BUFFERS = (bytearray, memoryview)
 _OPTIONS = ("parameters", "headers", "outputs", "request_id", "priority", "timeout_s")
 _ARGUMENTS_OF_CLIENTS = frozenset(
     {"access_token", "convert_dtypes", "inference_timeout_s", "init_timeout_s", "model_name", "model_version", "url"}
@@ -226,6 +228,8 @@ def _dtype_of(spec: TensorSpec) -> np.dtype[Any]:
 
 
 def _made_array(value: Any, spec: TensorSpec) -> Array:
+    if isinstance(value, _BUFFERS) and spec.datatype.name == "BYTES":
+        value = bytes(value)
     if isinstance(value, _PYTHON_TYPES) and not hasattr(_first_leaf(value), "dtype"):
         return _from_python(value, _dtype_of(spec))
     if has_masked_elements(value):
@@ -233,7 +237,7 @@ def _made_array(value: Any, spec: TensorSpec) -> Array:
             "the value has masked elements, whose hidden values would be sent; replace them, as .filled(0) does"
         )
     try:
-        if isinstance(value, list | tuple) or hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
+        if isinstance(value, list | tuple | memoryview) or hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
             return host_array(value, keeps_bfloat16=True)
     except Exception as error:
         lengths = _lengths(value)
@@ -256,7 +260,7 @@ def _first_leaf(value: Any) -> Any:
 def _from_python(value: Any, wanted: np.dtype[Any]) -> Array:
     """Converts Python values to an array of the input's dtype, if it can represent them."""
     try:
-        array = np.array(value, dtype=_OBJECT if wanted is _OBJECT else None)
+        array = object_array(value) if wanted is _OBJECT else np.array(value)
     except (ValueError, OverflowError) as error:
         raise _MisfitError(f"the value cannot be made an array: {_lengths(value) or error}") from None
     if wanted is _OBJECT:
@@ -371,7 +375,7 @@ def _encoded(array: Array) -> Array:
                 encoded[index] = element.encode()
             except UnicodeEncodeError:
                 raise _MisfitError(f"the string {element!r} cannot be encoded as UTF-8") from None
-        elif isinstance(element, bytes):
+        elif isinstance(element, (bytes, *_BUFFERS)):
             encoded[index] = bytes(element)
         else:
             raise _MisfitError(f"the value holds {element!r}, which is neither str nor bytes")

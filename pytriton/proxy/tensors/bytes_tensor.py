@@ -29,6 +29,28 @@ class BytesElementError(PyTritonValidationError):
         return PyTritonValidationError(f"{tensor} {self}")
 
 
+def object_array(value: Any) -> Array:
+    """Converts text, bytes, or nested lists of these to an array of objects, which may be something else, too.
+
+    Raises:
+        ValueError: The lists have different lengths.
+    """
+    array = np.array(value, np.object_)
+    leaf, depth = value, 0
+    while isinstance(leaf, (list, tuple)) and leaf and depth < array.ndim:
+        leaf, depth = leaf[0], depth + 1
+    if isinstance(leaf, (bytearray, memoryview)):  # of which NumPy makes arrays of numbers
+        array = np.array(_without_buffers(value, depth), np.object_)
+    return array
+
+
+def _without_buffers(value: Any, depth: int) -> Any:
+    """Converts the elements of lists of some depth to bytes, if they have a buffer."""
+    if depth:
+        return [_without_buffers(each, depth - 1) for each in value]
+    return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
+
+
 def bytes_array(buffer: Any, offset: int, shape: tuple[int, ...]) -> Array:
     """Decodes the elements at ``offset`` of a buffer into an array of bytes objects."""
     count = math.prod(shape)

@@ -14,6 +14,7 @@ import numpy as np
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS
 from pytriton.proxy.cuda.driver import CudaError
+from pytriton.proxy.tensors.bytes_tensor import object_array
 from pytriton.proxy.tensors.gpu_tensor import as_gpu_tensor, is_on_device, is_on_gpu
 from pytriton.proxy.tensors.host_tensor import cast_call, has_masked_elements, host_array
 from pytriton.proxy.tensors.signature import OutputSignature, Signature
@@ -67,11 +68,15 @@ def _as_array(value: Any, output: OutputSignature, signature: Signature) -> Arra
     if value is None:
         raise _refusal("is None", "return an array", output, signature)
     try:
-        if output.code == BYTES_CODE and isinstance(value, (str, bytes, bytearray, list, tuple)):
-            return np.array(value, dtype=object)
+        if output.code == BYTES_CODE and isinstance(value, (str, bytes, bytearray, memoryview, list, tuple)):
+            return object_array(value)
         if is_on_gpu(value):
             return _from_gpu(value, output)
-        if isinstance(value, (int, float, list, tuple)) or hasattr(value, "__dlpack__") or hasattr(value, "__array__"):
+        if (
+            isinstance(value, (int, float, list, tuple, memoryview))
+            or hasattr(value, "__dlpack__")
+            or hasattr(value, "__array__")
+        ):
             return host_array(value, keeps_bfloat16=_keeps_bfloat16(output))
     except _NOT_CONVERTED as error:
         remedy = "give lists of one length" if isinstance(value, (list, tuple)) else "return an array"
@@ -79,7 +84,7 @@ def _as_array(value: Any, output: OutputSignature, signature: Signature) -> Arra
             remedy = "return an array; call .cpu() on a tensor of another device"
         problem = f"is {described(value)} that NumPy cannot convert ({error})"
         raise _refusal(problem, remedy, output, signature) from error
-    remedy = "return an array, or a value that NumPy converts to one"
+    remedy = f"return an array, or lists of {'text' if output.code == BYTES_CODE else 'numbers'}"
     if isinstance(value, Mapping):
         remedy = "return one dictionary with an array for each output"
     raise _refusal(f"is {described(value)}", remedy, output, signature)

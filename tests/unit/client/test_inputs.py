@@ -110,6 +110,18 @@ def test_bytes_are_not_changed(values):
     assert sample(values, "BYTES").tolist() == values
 
 
+@pytest.mark.parametrize("of", [bytearray, memoryview])
+def test_what_has_a_buffer_is_bytes(of):
+    assert sample(of(b"ab"), "BYTES").tolist() == [b"ab"]
+    assert sample([of(b"ab"), of(b"cd")], "BYTES").tolist() == [b"ab", b"cd"]
+    assert sample([[of(b"ab")], [b"c"]], "BYTES", (-1, 1)).tolist() == [[b"ab"], [b"c"]]
+    assert sample(np.array([of(b"ab"), b"c"], object), "BYTES").tolist() == [b"ab", b"c"]
+
+
+def test_a_view_of_an_array_is_an_array():
+    assert sample(memoryview(np.float32([1, 2]))).tolist() == [1, 2]
+
+
 @given(SHAPES, st.lists(st.integers(-1, 4).filter(bool), max_size=3))
 def test_a_shape_fits_or_is_refused(shape, dims):
     value = np.zeros(shape, np.float32)
@@ -166,6 +178,7 @@ def test_python_numbers_become_floats_for_floating_point_inputs(value):
         ({"a": 1}, "FP32", "A dictionary was given by position"),
         (object, "BYTES", "is of type type"),
         (1, "BYTES", "holds 1, which is neither str nor bytes"),
+        (bytearray(b"1"), "UINT8", "is of type bytearray"),
         (np.float32([1]), "BYTES", "BYTES are str or bytes"),
         ([np.float64(1)], "FP32", r"has dtype float64; if that loses nothing, use np\.asarray\(value, 'float32'\)"),
         (np.array(["a"]), "FP32", "has dtype <U1; give an array of numbers, such as of float32"),
