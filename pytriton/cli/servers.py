@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Sequence
 
 from pytriton.client.exceptions import PyTritonClientInvalidUrlError
 from pytriton.client.url import TritonUrl
 from pytriton.server.running_servers import RunningServer, running_servers
+from pytriton.utils.hosts import is_loopback
 
 DEFAULT_URL = "localhost:8000"
 DEFAULT_TIMEOUT_S = 30.0
@@ -56,15 +56,7 @@ def _short(server: RunningServer) -> str:
 
 def _token_of(url: str, servers: Sequence[RunningServer]) -> str | None:
     parsed = TritonUrl.from_url(url)
-    if not _is_here(parsed.hostname):
+    if not is_loopback(parsed.hostname):
         return None
     ports = {TritonUrl.from_url(each).port: server.token for server in servers for each in server.urls}
     return ports.get(parsed.port)
-
-
-def _is_here(hostname: str) -> bool:
-    """Returns whether a name or address belongs to this machine only."""
-    try:
-        return ipaddress.ip_address(hostname).is_loopback
-    except ValueError:
-        return hostname == "localhost"

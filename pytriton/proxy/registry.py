@@ -213,9 +213,14 @@ class _FailedError(_RefusedError):
 
 def _check_threads() -> None:
     """Checks that threads are real ones: a greenlet that waits for the server would stop all others."""
-    monkey = sys.modules.get("gevent.monkey")
-    if monkey is not None and (monkey.is_module_patched("threading") or monkey.is_module_patched("select")):
-        raise PyTritonRuntimeError(
-            "gevent.monkey has replaced the threads of this program by greenlets, in which no model can be served: "
-            "serve in a program without it. Clients work with gevent."
-        )
+    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
+    if gevent is not None and (gevent.is_module_patched("threading") or gevent.is_module_patched("select")):
+        library = "gevent"
+    elif eventlet is not None and (eventlet.is_monkey_patched("thread") or eventlet.is_monkey_patched("select")):
+        library = "eventlet"
+    else:
+        return
+    raise PyTritonRuntimeError(
+        f"{library} has replaced the threads of this program by greenlets, in which no model can be served: serve in a "
+        f"program without it. Clients work with {library}."
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import ipaddress
 import pathlib
 import random
 import socket
@@ -20,6 +19,7 @@ from pytriton.constants import (
 )
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.server.config import TritonConfig, check_port
+from pytriton.utils.hosts import is_loopback
 
 _ANY_ADDRESS = "0.0.0.0"
 _EPHEMERAL_PORTS = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
@@ -137,15 +137,8 @@ def is_free(port: int) -> bool:
 def exposed(config: TritonConfig) -> list[str]:
     """Returns the address settings through which other machines reach the server, except that of the metrics."""
     listeners = [each for each in _LISTENERS if each.port != "metrics_port" and each.allowed(config)]
-    found = [each.address or each.allow for each in listeners if not _is_loopback(each.address_in(config))]
-    return sorted(set(found))
-
-
-def _is_loopback(address: str | None) -> bool:
-    try:
-        return ipaddress.ip_address(address or _ANY_ADDRESS).is_loopback
-    except ValueError:
-        return address == "localhost"
+    open_to_all = [each for each in listeners if not is_loopback(each.address_in(config) or _ANY_ADDRESS)]
+    return sorted({each.address or each.allow for each in open_to_all})
 
 
 def reachable(address: str | None) -> str:

@@ -41,7 +41,8 @@ def host_array(value: Any, *, keeps_bfloat16: bool) -> Array:
 
 def has_masked_elements(value: Any) -> bool:
     """Returns whether a value is a masked array, and some of its elements are masked: a tensor has no mask."""
-    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
+    masked = sys.modules.get("numpy.ma")  # which NumPy imports when it is first used
+    return masked is not None and isinstance(value, masked.MaskedArray) and bool(masked.is_masked(value))
 
 
 def cast_call(value: Any, dtype: np.dtype[Any]) -> str:

@@ -69,6 +69,13 @@ def test_no_server_is_running_at_any_of_several_addresses(protocol):
         fails_at_once(client, PyTritonClientTimeoutError, "No server can be reached at")
 
 
+def test_a_server_of_this_machine_is_reached_without_the_proxy_of_the_environment(monkeypatch, triton, name):
+    bind_floats(triton, name, echo)
+    monkeypatch.setenv("http_proxy", f"http://{HOST}:9")
+    with ModelClient(url_of(triton, "grpc"), name) as client:
+        assert client.infer_sample([3])["y"] == [3]
+
+
 @every_kind
 def test_with_a_timeout_a_client_waits_for_a_server_to_start(kind, protocol, ports, name):
     with open_client(kind, f"{protocol}://{HOST}:{ports[protocol]}", name, init_timeout_s=60) as client:

@@ -404,4 +404,4 @@ def test_serving_with_threads_patched_by_gevent_is_refused():
     program = "from gevent import monkey; monkey.patch_all(); from pytriton.triton import Triton; Triton().run()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert "PyTritonRuntimeError: gevent.monkey has replaced the threads of this program" in done.stderr
+    assert "PyTritonRuntimeError: gevent has replaced the threads of this program" in done.stderr

@@ -7,9 +7,11 @@ import os
 import pathlib
 import shutil
 import socket
+import sys
 import tempfile
 import threading
 import time
+import types
 
 import psutil
 import pytest
@@ -243,3 +245,10 @@ class TestRegistry:
     def test_a_folder_whose_path_is_too_long_is_refused(self, folder):
         with pytest.raises(PyTritonBadParameterError, match=r"too long for a socket.*PYTRITON_HOME"):
             Registry(folder / ("x" * 100))
+
+
+def test_greenlets_of_eventlet_in_place_of_threads_are_refused(folder, monkeypatch):
+    patcher = types.SimpleNamespace(is_monkey_patched=lambda name: name == "thread")
+    monkeypatch.setitem(sys.modules, "eventlet.patcher", patcher)
+    with pytest.raises(PyTritonRuntimeError, match="eventlet has replaced the threads of this program by greenlets"):
+        Registry(folder)

@@ -13,13 +13,20 @@ import grpc.aio
 from pytriton.client.core.grpc.api import MAX_MESSAGE_BYTES
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
+from pytriton.utils.hosts import is_loopback
 
-OPTIONS = [
+_OPTIONS = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     # Makes a new channel connect at once, without the back-off of the one that it replaces.
     ("grpc.use_local_subchannel_pool", 1),
 ]
+
+
+def channel_options(url: TritonUrl) -> list[tuple[str, int]]:
+    """Returns gRPC's options for a channel to a server."""
+    # gRPC would connect even to this machine through the proxy that http_proxy names.
+    return [*_OPTIONS, ("grpc.enable_http_proxy", 0)] if is_loopback(url.hostname) else _OPTIONS
 
 
 class Channel:
@@ -41,10 +48,11 @@ class Channel:
 
     def __init__(self, url: TritonUrl, tls: TLSConfig, library: Any) -> None:
         """Connects on first use."""
+        options = channel_options(url)
         if url.secure:
-            channel = library.secure_channel(url.without_scheme, _credentials(tls), options=OPTIONS)
+            channel = library.secure_channel(url.without_scheme, _credentials(tls), options=options)
         else:
-            channel = library.insecure_channel(url.without_scheme, options=OPTIONS)
+            channel = library.insecure_channel(url.without_scheme, options=options)
         self.unary = functools.cache(channel.unary_unary)
         self.stream = channel.stream_stream
         self.close = channel.close

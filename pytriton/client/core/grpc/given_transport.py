@@ -64,6 +64,8 @@ def connect(url: TritonUrl) -> Any:
     """Creates tritonclient's blocking client for the server at a URL."""
     import tritonclient.grpc
 
-    from pytriton.client.core.grpc.channel import OPTIONS
+    from pytriton.client.core.grpc.channel import channel_options
 
-    return tritonclient.grpc.InferenceServerClient(url.without_scheme, ssl=url.secure, channel_args=OPTIONS)
+    return tritonclient.grpc.InferenceServerClient(
+        url.without_scheme, ssl=url.secure, channel_args=channel_options(url)
+    )

@@ -254,5 +254,9 @@ def _rest(parts: Sequence[Content], count: int) -> list[Content]:
 
 def _shut_down(connected: Any) -> None:
     """Ends a connection for all threads, greenlets and processes, whatever class its socket has."""
+    connected = getattr(connected, "_sock", connected)
     with contextlib.suppress(OSError):
-        _socket.socket.shutdown(getattr(connected, "_sock", connected), socket.SHUT_RDWR)
+        if isinstance(connected, _socket.socket):
+            _socket.socket.shutdown(connected, socket.SHUT_RDWR)
+        else:  # such as eventlet's
+            connected.shutdown(socket.SHUT_RDWR)
