@@ -34,8 +34,8 @@ def samples_of(estimator: Any, example: Any, dtype: Any) -> tuple[dict[str, Arra
         PyTritonBadParameterError: The inputs cannot be found.
     """
     if hasattr(example, "columns") and hasattr(example, "iloc"):
-        columns = {str(column): column for column in example.columns}
-        sent = {name: _as_sent(example[column].to_numpy()[:1, None]) for name, column in columns.items()}
+        columns = {str(column): (column, example[column].dtype) for column in example.columns}
+        sent = {name: _as_sent(example[column].to_numpy()[:1, None]) for name, (column, _) in columns.items()}
         return sent, functools.partial(_join_columns, columns)
     if example is None and _takes_text(estimator):
         example = ["text"]
@@ -104,6 +104,15 @@ def _join_named_features(names: list[str], /, *, features: Array) -> Any:
     return import_sklearn("pandas").DataFrame(_as_fitted(features), columns=names)
 
 
-def _join_columns(columns: dict[str, Any], /, **inputs: Array) -> Any:
-    rows = {column: _as_fitted(inputs[name]).ravel() for name, column in columns.items()}
+def _join_columns(columns: dict[str, tuple[Any, Any]], /, **inputs: Array) -> Any:
+    rows = {column: _as_column(_as_fitted(inputs[name]).ravel(), dtype) for name, (column, dtype) in columns.items()}
     return import_sklearn("pandas").DataFrame(rows)
+
+
+def _as_column(values: Array, dtype: Any) -> Any:
+    """Converts values to a column of the example's type; values that are none of its categories are missing."""
+    pandas = import_sklearn("pandas")
+    if not isinstance(dtype, pandas.CategoricalDtype):
+        return pandas.Series(values).astype(dtype)
+    as_sent = dtype.categories.map(str) if values.dtype.kind == "O" else dtype.categories
+    return pandas.Categorical.from_codes(as_sent.get_indexer(values), dtype=dtype)

@@ -7,7 +7,13 @@ import pandas as pd
 import pytest
 from sklearn.cluster import DBSCAN, KMeans
 from sklearn.compose import make_column_transformer
-from sklearn.ensemble import IsolationForest, RandomForestClassifier, RandomForestRegressor
+from sklearn.dummy import DummyRegressor
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
 from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -156,6 +162,50 @@ def test_example_of_a_frame_makes_an_input_of_each_column():
     ]
     response = served(definition, size=X[:, :1], colour=bytes_of(COLOURS), count=Y[:, None])
     assert response["probability"].tolist() == pipeline.predict_proba(FRAME).tolist()
+
+
+class RowFinder(DummyRegressor):
+    """Predicts in which row of what it was fitted to a value is; refuses a frame with other types."""
+
+    def fit(self, X, y):  # noqa: N803
+        self.frame_ = X
+        return super().fit(X, y)
+
+    def predict(self, X):  # noqa: N803
+        pd.testing.assert_series_equal(X.dtypes, self.frame_.dtypes)
+        fitted = self.frame_["column"].tolist()
+        return np.array([fitted.index(value) for value in X["column"]])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    ("column", "sent"),
+    [
+        (pd.Categorical(["b", "a", "c"], categories=["c", "b", "a"]), bytes_of(["b", "a", "c"])),
+        (pd.Categorical([30, 10, 20]), np.array([[30], [10], [20]])),
+        (pd.cut([1.5, 0.5, 2.5], [0, 1, 2, 3]), bytes_of(["(1, 2]", "(0, 1]", "(2, 3]"])),
+        (pd.array([3, 1, 2], dtype="Int64"), np.array([[3], [1], [2]])),
+        (np.array([3, 1, 2], np.int8), np.array([[3], [1], [2]], np.int8)),
+    ],
+)
+def test_columns_have_the_types_of_the_example(column, sent):
+    frame = pd.DataFrame({"column": column})
+
+    definition = sklearn_model(RowFinder().fit(frame, [0, 0, 0]), example=frame)
+
+    assert served(definition, column=sent)["prediction"].ravel().tolist() == [0, 1, 2]
+
+
+@pytest.mark.filterwarnings("error")
+def test_values_that_are_no_category_are_missing():
+    frame = pd.DataFrame({"colour": pd.Categorical(COLOURS), "size": X[:, 0]})
+    classifier = HistGradientBoostingClassifier(categorical_features="from_dtype").fit(frame, Y)
+
+    definition = sklearn_model(classifier, example=frame)
+
+    response = served(definition, colour=bytes_of(["purple"] * 6), size=X[:, :1])
+    missing = frame.assign(colour=pd.Categorical([None] * 6, categories=frame["colour"].cat.categories))
+    assert response["probability"].tolist() == classifier.predict_proba(missing).tolist()
 
 
 @pytest.mark.filterwarnings("error")
