@@ -8,6 +8,7 @@ import os
 import threading
 from typing import Any
 
+from pytriton.cli.command import CommandParser
 from pytriton.cli.logs import add_log_format, configure
 from pytriton.cli.settings import add_settings
 from pytriton.client.tls import TLSConfig
@@ -24,7 +25,7 @@ _FLAGS = {"true": True, "false": False}
 _KINDS: dict[str, Any] = {"int": int, "float": float, "bool": _FLAGS.__getitem__}
 
 
-def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
+def add_arguments(parser: CommandParser, token_variable: str) -> None:
     """Adds the servers, and a flag for each field of `GatewayConfig`.
 
     Args:
@@ -32,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
         token_variable: The environment variable that holds the access token.
     """
     parser.usage = "%(prog)s [-h] [--host HOST] [--port PORT] [--<setting> VALUE ...] [--create-key NAME] URL [URL ...]"
-    parser.add_argument(
-        "urls", nargs="*", metavar="URL", help="host, host:8001, grpc://… or grpcs://…, with its gRPC port"
-    )
+    parser.add_list("urls", nargs="*", metavar="URL", help="host, host:8001, grpc://… or grpcs://…, with its gRPC port")
     parser.add_argument(
         "--token",
         default=os.environ.get(token_variable),

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pytriton.cli.command import CommandParser
 from pytriton.cli.servers import URL_HELP, choose_server, response_timeout_s
 from pytriton.cli.tensors import Array, printable, read_assignment, read_value, save
 from pytriton.client.decoupled import DecoupledModelClient
@@ -27,10 +28,10 @@ _WORDS_HELP = (
 HELP = "send requests to a model, and print or save its outputs"
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: CommandParser) -> None:
     """Adds the command's arguments."""
     parser.usage = "%(prog)s [-h] [--<option> VALUE ...] [URL] MODEL [NAME=VALUE ...]"
-    parser.add_argument("words", nargs="+", metavar="[URL] MODEL [NAME=VALUE ...]", help=_WORDS_HELP)
+    parser.add_list("words", nargs="+", metavar="[URL] MODEL [NAME=VALUE ...]", help=_WORDS_HELP)
     parser.add_argument("--model-version", metavar="N", help="the model's version; the latest by default")
     parser.add_argument(
         "--save", type=Path, metavar="FILE", help="save the outputs to a .npz, or the only one to a .npy"

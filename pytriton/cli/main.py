@@ -12,6 +12,7 @@ from typing import Any
 
 from pytriton import __version__, json_logs
 from pytriton.cli import check, gateway, infer, models, ray, run, serve
+from pytriton.cli.command import CommandParser
 from pytriton.cli.servers import DEFAULT_TIMEOUT_S
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonError
@@ -70,7 +71,7 @@ def _report(message: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pytriton", description="Serve models, and call those of a server.")
     parser.add_argument("--version", action="version", version=f"pytriton {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=CommandParser)
     for module in (infer, models):
         command = _command(commands, module)
         module.add_arguments(command)
@@ -90,8 +91,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(commands: Any, module: ModuleType) -> argparse.ArgumentParser:
-    command: argparse.ArgumentParser = commands.add_parser(
+def _command(commands: Any, module: ModuleType) -> CommandParser:
+    command: CommandParser = commands.add_parser(
         module.NAME, help=module.HELP, description=f"{module.HELP[0].upper()}{module.HELP[1:]}."
     )
     command.set_defaults(run=module.run)

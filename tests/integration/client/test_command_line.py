@@ -45,6 +45,7 @@ def test_a_batch_and_a_sample(triton, name, url, pytriton):
     assert pytriton("infer", url, name, "x=[[1,2],[3,4]]") == (0, "y: FP32 (2, 2)\n[[2. 4.]\n [6. 8.]]\n", "")
     assert pytriton("infer", url, name, "x=[1, 2]") == (0, "y: FP32 (2,)\n[2. 4.]\n", "")
     assert pytriton("infer", url, name, "x=3", "--json") == (0, '{"y": [6.0]}\n', "")
+    assert pytriton("infer", url, "--timeout", "30", name, "--json", "x=3") == (0, '{"y": [6.0]}\n', "")
 
 
 def test_a_model_without_batching(triton, name, url, pytriton):

@@ -1,0 +1,40 @@
+"""The parser of a subcommand's arguments."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that allows options between words, and reports unknown arguments with the usage of its own command."""
+
+    _list: str | None = None
+
+    def add_list(self, name: str, **settings: Any) -> None:
+        """Adds the list of the command's words, between which options may stand.
+
+        Args:
+            name: The words' attribute in the parsed options.
+            settings: Settings of `argparse.ArgumentParser.add_argument`.
+        """
+        self._list = name
+        self.add_argument(name, **settings)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses arguments, as the parser of ``pytriton`` asks for.
+
+        Args:
+            args: The words after the command.
+            namespace: Where to store what they set.
+
+        Returns:
+            The parsed options, and an empty list, as nothing is left to be reported without the command's usage.
+        """
+        options, rest = super().parse_known_args(args, namespace)  # it ends the list at the first option after it
+        unknown = rest if self._list is None else [word for word in rest if word.startswith("-")]
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        if self._list is not None:
+            getattr(options, self._list).extend(rest)
+        return options, []
