@@ -20,7 +20,7 @@ from pytriton.server.control import control_of
 from pytriton.server.files import find_server
 from pytriton.server.gate import Gate, GateState
 from pytriton.server.launch import command_line, environment_variables, without_secrets
-from pytriton.server.ports import all_listen, exposed, give_back, reachable, take, with_ports
+from pytriton.server.ports import exposed, give_back, reachable, take, unreachable, with_ports
 from pytriton.server.process import ServerProcess
 from pytriton.server.restart import DEFAULT_LIMIT, RestartPolicy
 from pytriton.server.running_servers import RunningServer, publish
@@ -280,15 +280,15 @@ class LocalServer:
         """
         deadline = time.monotonic() + self._timeout_s
         # It opens its ports one after another.
-        while not (self.control.is_live() and all_listen(self.config)):
+        while not (self.control.is_live() and unreachable(self.config) is None):
             if self.process.wait(_POLL_S):
                 raise PyTritonRuntimeError(self.exit_report())
             if self._stopping.is_set():
                 raise PyTritonRuntimeError("The server was stopped while it started.")
             if time.monotonic() > deadline:
-                raise PyTritonRuntimeError(
-                    f"The server is not ready after {self._timeout_s:g} s. Its last lines:\n{self.process.log.tail()}"
-                )
+                late = f"The server is not ready after {self._timeout_s:g} s."
+                report = " ".join(filter(None, [late, unreachable(self.config), "Its last lines:"]))
+                raise PyTritonRuntimeError(f"{report}\n{self.process.log.tail()}")
         self._version = self.control.version() or self._version
         self._state = ServerState.READY
         publish(RunningServer(os.getpid(), self.urls(), self._access.token), self._workspace)

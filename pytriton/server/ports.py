@@ -26,6 +26,7 @@ _EPHEMERAL_PORTS = pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range")
 _FREE_PORTS = 16_384  # number of ports below the ephemeral ones that are tried at random
 _FIRST_PORT = 10_000  # services with a fixed port mostly use lower ones
 _ATTEMPTS = 50
+_CONNECT_TIMEOUT_S = 5.0
 
 
 # Ports of this process's servers: a server that was just started does not listen yet.
@@ -113,16 +114,21 @@ def give_back(config: TritonConfig) -> None:
         _taken.discard(getattr(config, listener.port))
 
 
-def all_listen(config: TritonConfig) -> bool:
-    """Returns whether the server accepts connections on all ports of ``config``, as `with_ports` filled them in."""
+def unreachable(config: TritonConfig) -> str | None:
+    """Finds a port of ``config``, as `with_ports` filled them in, on which the server does not accept connections.
+
+    Returns:
+        A sentence with the port and the error; None if it accepts connections on all ports.
+    """
     for listener in _LISTENERS:
         if not listener.allowed(config):
             continue
+        address = reachable(listener.address_in(config)), getattr(config, listener.port)
         try:
-            socket.create_connection((reachable(listener.address_in(config)), getattr(config, listener.port))).close()
-        except OSError:
-            return False
-    return True
+            socket.create_connection(address, _CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            return f"{address[0]} port {address[1]} (TritonConfig.{listener.port}) cannot be reached: {error}."
+    return None
 
 
 def is_free(port: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
@@ -195,3 +196,14 @@ def test_running_again_clears_the_unrecoverable_error(given_up):
     given_up.stop()
     serving.finish()
     assert serving.error is None
+
+
+def test_a_server_that_is_not_ready_in_time_is_reported_with_the_failed_connection(monkeypatch):
+    monkeypatch.setattr("pytriton.server.local.DEFAULT_TRITON_STARTUP_TIMEOUT_S", 0)
+
+    with pytest.raises(PyTritonRuntimeError) as raised, running_triton() as triton:
+        triton.run()
+
+    port = r"127\.0\.0\.1 port \d+ \(TritonConfig\.http_port\)"
+    report = rf"The server is not ready after 0 s\. {port} cannot be reached: .*Connection refused\. Its last lines:"
+    assert re.match(report, str(raised.value))

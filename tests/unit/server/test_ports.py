@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import pathlib
 import socket
 
@@ -9,7 +10,7 @@ import pytest
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.server import ports
 from pytriton.server.config import TritonConfig
-from pytriton.server.ports import give_back, reachable, take, with_ports
+from pytriton.server.ports import give_back, reachable, take, unreachable, with_ports
 
 PORTS = ["http_port", "grpc_port", "metrics_port"]
 LOCAL = {"http_address": "127.0.0.1", "grpc_address": "127.0.0.1", "metrics_address": "127.0.0.1"}
@@ -154,3 +155,14 @@ def test_a_port_of_another_server_of_this_process_is_in_use_before_it_listens(un
     give_back(config)
 
     assert with_ports(free(**LOCAL, http_port=unused)).http_port == unused
+
+
+def test_a_port_without_a_listener_is_unreachable():
+    with taken_port() as http, taken_port() as metrics:
+        config = free(**LOCAL, http_port=http, metrics_port=metrics, allow_grpc=False)
+        assert unreachable(config) is None
+        with taken_port() as closed:
+            pass
+        config = dataclasses.replace(config, metrics_port=closed)
+        port = f"127.0.0.1 port {closed} (TritonConfig.metrics_port)"
+        assert unreachable(config) == f"{port} cannot be reached: [Errno 111] Connection refused."
