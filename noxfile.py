@@ -43,6 +43,7 @@ def lint(session: nox.Session) -> None:
     """Check style and formatting of Python and C++, the layers of the package, and the Dockerfiles."""
     _install(session, ".[dev]")
     session.run("ruff", "check", ".")
+    session.run("ruff", "check", "--preview", "--select", "PLW1514", "pytriton")  # text is UTF-8 in any locale
     session.run("ruff", "format", "--check", ".")
     sources = [*Path("pytriton").rglob("*.cc"), *Path("pytriton").rglob("*.h"), *Path("tests").rglob("*.cc")]
     session.run("clang-format", "--dry-run", "-Werror", *map(str, [*sources, *Path("tests").rglob("*.h")]), silent=True)

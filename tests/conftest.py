@@ -7,6 +7,7 @@ import os
 import pathlib
 import platform
 import signal
+import subprocess
 import sys
 import tempfile
 
@@ -67,3 +68,20 @@ def own_home(monkeypatch):
     with tempfile.TemporaryDirectory(prefix="pt-") as folder:
         monkeypatch.setenv("PYTRITON_HOME", folder)
         yield pathlib.Path(folder)
+
+
+@pytest.fixture
+def run_in_c_locale(tmp_path):
+    """Runs Python code in the C locale, whose encoding is ASCII; returns its output."""
+
+    def run(code, *arguments):
+        return subprocess.run(
+            [sys.executable, "-P", "-c", code, *arguments],
+            env={**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            check=True,
+            encoding="utf-8",
+        ).stdout
+
+    return run

@@ -1,4 +1,4 @@
-"""The parser of a subcommand's arguments."""
+"""The arguments of a subcommand: their parser, and their text."""
 
 from __future__ import annotations
 
@@ -38,3 +38,8 @@ class CommandParser(argparse.ArgumentParser):
         if self._list is not None:
             getattr(options, self._list).extend(rest)
         return options, []
+
+
+def as_utf_8(word: str) -> str:
+    """Decodes a word of the command line as UTF-8; the bytes that the locale cannot decode are surrogates in it."""
+    return word.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")

@@ -8,7 +8,7 @@ import os
 import threading
 from typing import Any
 
-from pytriton.cli.command import CommandParser
+from pytriton.cli.command import CommandParser, as_utf_8
 from pytriton.cli.logs import add_log_format, configure
 from pytriton.cli.settings import add_settings
 from pytriton.client.tls import TLSConfig
@@ -43,7 +43,9 @@ def add_arguments(parser: CommandParser, token_variable: str) -> None:
     add_log_format(parser)
     add_settings(parser.add_argument_group("settings of the gateway"), GatewayConfig, ("openai",))
     keys = parser.add_argument_group("API keys")
-    keys.add_argument("--create-key", metavar="NAME", help="add a key to the file of --api-keys, print it, and exit")
+    keys.add_argument(
+        "--create-key", type=as_utf_8, metavar="NAME", help="add a key to the file of --api-keys, print it, and exit"
+    )
     keys.add_argument("--model", action="append", metavar="NAME", help="for the new key: a model that it may use")
     keys.add_argument("--rate", type=float, metavar="N", help="for the new key: requests per second")
 

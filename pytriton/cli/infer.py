@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pytriton.cli.command import CommandParser
+from pytriton.cli.command import CommandParser, as_utf_8
 from pytriton.cli.servers import URL_HELP, choose_server, response_timeout_s
 from pytriton.cli.tensors import Array, printable, read_assignment, read_value, save
 from pytriton.client.decoupled import DecoupledModelClient
@@ -37,7 +37,12 @@ def add_arguments(parser: CommandParser) -> None:
         "--save", type=Path, metavar="FILE", help="save the outputs to a .npz, or the only one to a .npy"
     )
     parser.add_argument(
-        "--parameter", action="append", default=[], metavar="NAME=VALUE", help="a parameter for the model"
+        "--parameter",
+        type=as_utf_8,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a parameter for the model",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from pytriton.cli.command import as_utf_8
 from pytriton.client.exceptions import PyTritonClientValueError
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -42,11 +43,13 @@ def read_assignment(word: str, of_bytes: Container[str] = ()) -> tuple[str, Any]
     name, equals, text = word.partition("=")
     if not equals or not name:
         raise PyTritonClientValueError(f"{word!r} is not a tensor; write name=@array.npy, name='[[1,2]]' or name=text.")
-    if not text.startswith("@"):
-        value = read_value(text)
-        return name, text if name in of_bytes and not _is_text(value) else value
-    path = Path(text[1:])
-    return name, _bytes_of_file(name, path) if name in of_bytes else _array_of_file(name, path)
+    name = as_utf_8(name)
+    if text.startswith("@"):
+        path = Path(text[1:])
+        return name, _bytes_of_file(name, path) if name in of_bytes else _array_of_file(name, path)
+    text = as_utf_8(text)
+    value = read_value(text)
+    return name, text if name in of_bytes and not _is_text(value) else value
 
 
 def read_value(text: str) -> Any:

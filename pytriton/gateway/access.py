@@ -172,7 +172,9 @@ def create_key(
         }
         for key in keys
     ]
-    with tempfile.NamedTemporaryFile("w", dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
+    ) as file:
         json.dump({"keys": entries}, file, indent=2)
     pathlib.Path(file.name).replace(target)  # it is never read half-written; its mode is 0600
     return created
@@ -180,7 +182,7 @@ def create_key(
 
 def _read(path: pathlib.Path) -> list[ApiKey]:
     try:
-        entries = json.loads(path.read_text())["keys"]
+        entries = json.loads(path.read_text(encoding="utf-8"))["keys"]
         return [_key(entry, path) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PyTritonBadParameterError(f"{path} cannot be read as a file of API keys: {error!r}.") from error

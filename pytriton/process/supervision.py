@@ -19,7 +19,7 @@ from pytriton.utils.console import log_safely
 
 LOGGER = logging.getLogger(__name__)
 
-_POLICY: dict[str, Any] = json.loads(Path(__file__).with_name("supervision.json").read_text())
+_POLICY: dict[str, Any] = json.loads(Path(__file__).with_name("supervision.json").read_text(encoding="utf-8"))
 
 BACK_OFF = BackOff(_POLICY["first_delay_ms"] / 1000, _POLICY["max_delay_ms"] / 1000)
 """The pauses before restarts. The first restart in a row comes without a pause."""

@@ -47,7 +47,7 @@ def _ask(executable: str, libraries: str, _date_ns: int, _size: int) -> frozense
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=_TIMEOUT_S,
             check=False,  # it exits with status 1 even on success

@@ -15,5 +15,5 @@ def default_memory_limit() -> int:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _CGROUP_LIMITS:
         with contextlib.suppress(OSError, ValueError):  # there is none, or it is "max"
-            total = min(total, int(pathlib.Path(path).read_text()))
+            total = min(total, int(pathlib.Path(path).read_text(encoding="utf-8")))
     return int(total * _SHARE)

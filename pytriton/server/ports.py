@@ -215,7 +215,7 @@ def _bind_free(bound: socket.socket, address: str) -> None:
 def _below_ephemeral() -> range:
     """Returns the ports just below those that the kernel gives to connections."""
     try:
-        lowest = int(_EPHEMERAL_PORTS.read_text().split()[0])
+        lowest = int(_EPHEMERAL_PORTS.read_text(encoding="utf-8").split()[0])
     except (OSError, ValueError, IndexError):
         return range(0)
     return range(max(_FIRST_PORT, lowest - _FREE_PORTS), lowest)

@@ -97,7 +97,7 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                text=True,
+                encoding="utf-8",
                 errors="replace",
                 start_new_session=True,  # Ctrl-C in a terminal reaches this process alone, which stops the server
             )

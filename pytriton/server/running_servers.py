@@ -42,7 +42,7 @@ def publish(server: RunningServer, workspace: pathlib.Path) -> None:
     path = workspace / f"{_FILE}.new"
     with contextlib.suppress(OSError):  # on a full disk, the server will not be found
         path.unlink(missing_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
             json.dump(dataclasses.asdict(server), file)
         path.replace(workspace / _FILE)
 
@@ -55,6 +55,6 @@ def running_servers() -> list[RunningServer]:
 
 def _read(path: pathlib.Path) -> RunningServer | None:
     try:
-        return RunningServer(**json.loads(path.read_text()))
+        return RunningServer(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):  # of another version, or not ready yet
         return None

@@ -50,7 +50,7 @@ def version_of(folder: pathlib.Path) -> ServerVersion | None:
     """Returns the version of the server in a folder, before it is started; None if the folder does not record it."""
     file = folder / VERSION_FILE
     try:
-        return ServerVersion.parse(file.read_text())
+        return ServerVersion.parse(file.read_text(encoding="utf-8"))
     except OSError:
         return None
     except ValueError as error:

@@ -75,7 +75,7 @@ class KnownVulnerabilities(NamedTuple):
 @functools.cache
 def known_vulnerabilities() -> KnownVulnerabilities:
     """Reads the list."""
-    data = json.loads(_FILE.read_text())
+    data = json.loads(_FILE.read_text(encoding="utf-8"))
     return KnownVulnerabilities(
         data["as_of"],
         data["latest_bulletin"],

@@ -230,7 +230,7 @@ def _take(folder: pathlib.Path, made: bool) -> tuple[int, list[str], bool]:
         else:
             kept = [] if made else [entry.name for entry in folder.iterdir()]
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-        with os.fdopen(os.open(folder / _OWNER_FILE, flags, 0o600), "w") as file:
+        with os.fdopen(os.open(folder / _OWNER_FILE, flags, 0o600), "w", encoding="utf-8") as file:
             json.dump({"pid": os.getpid(), "made": made, "kept": kept}, file)
     except BaseException:
         os.close(lock)
@@ -263,7 +263,7 @@ def _in_use(folder: pathlib.Path) -> PyTritonWorkspaceError:
 def _read_record(folder: pathlib.Path) -> tuple[list[str], bool] | None:
     """Reads which names to keep in the folder, and whether to remove the folder itself."""
     try:
-        record = json.loads((folder / _OWNER_FILE).read_text())
+        record = json.loads((folder / _OWNER_FILE).read_text(encoding="utf-8"))
         return [str(name) for name in record["kept"]], bool(record["made"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

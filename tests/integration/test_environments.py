@@ -162,7 +162,7 @@ def test_in_a_deleted_working_folder_it_serves(environment):
 
 
 def test_with_all_warnings_as_errors_it_serves_without_any(environment):
-    done = environment.run(PYTHONWARNINGS="error", PYTHONDEVMODE="1")
+    done = environment.run(PYTHONWARNINGS="error", PYTHONDEVMODE="1", PYTHONWARNDEFAULTENCODING="1")
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
 

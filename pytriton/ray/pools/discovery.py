@@ -149,7 +149,7 @@ def _replace(path: Path, text: str) -> None:
         # Prometheus searches for names like *.json, which this one must not match.
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
         try:
-            with os.fdopen(descriptor, "w") as file:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
                 file.write(text)
             Path(name).chmod(0o644)
             Path(name).replace(path)

@@ -101,6 +101,13 @@ def test_keys_are_hashed_and_readable_by_their_owner_only(path):
         create_key(path, "alice")
 
 
+def test_the_file_is_utf_8_in_any_locale(path, run_in_c_locale):
+    create_key(path, "Jürgen")
+    path.write_text(json.dumps(json.loads(path.read_text()), ensure_ascii=False), encoding="utf-8")
+    run_in_c_locale("import sys; from pytriton.gateway import create_key; create_key(sys.argv[1], 'Zo\\xeb')", path)
+    assert [key["name"] for key in json.loads(path.read_text())["keys"]] == ["Jürgen", "Zoë"]
+
+
 def test_a_changed_file_is_reloaded(served, path):
     alice = create_key(path, "alice")
     with gateway_of(served, api_keys=path) as gateway:

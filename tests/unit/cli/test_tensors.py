@@ -37,6 +37,19 @@ def test_any_text_is_read_or_refused(name, text):
         assert value == read_value(text) or value != value
 
 
+@pytest.mark.parametrize("value", ["ünï", '"ünï"', '["ünï", "日本"]', '{"ü": 1}'])
+def test_text_is_utf_8_in_any_locale(value):
+    in_c_locale = f"ü={value}".encode().decode("ascii", "surrogateescape")
+
+    assert read_assignment(in_c_locale) == read_assignment(f"ü={value}")
+    assert read_assignment(in_c_locale, ["ü"]) == read_assignment(f"ü={value}", ["ü"])
+
+
+def test_the_name_of_a_file_stays_in_the_locale():
+    with pytest.raises(PyTritonClientValueError, match=r"'\\udcc3\\udcbc\.npy' cannot be read: No such file"):
+        read_assignment("x=@\udcc3\udcbc.npy")
+
+
 @pytest.mark.parametrize("word", ["", "x", "=1", "="])
 def test_malformed_assignments(word):
     with pytest.raises(PyTritonClientValueError, match="is not a tensor; write name=@array"):

@@ -51,6 +51,18 @@ def test_its_output_goes_to_the_log(start):
     assert sorted(process.log.tail().split()) == ["err", "out"]
 
 
+def test_its_output_is_utf_8_in_any_locale(launcher, run_in_c_locale):
+    output = run_in_c_locale(
+        "import os, sys; from pytriton.server.process import ServerProcess;"
+        "code = 'import sys; sys.stdout.buffer.write(bytes([0xc3, 0xbc, 0xff]))';"
+        "process = ServerProcess(sys.argv[1], [sys.executable, '-c', code], os.environ, int);"
+        "process.wait(20); print(ascii(process.log.tail()))",
+        launcher,
+    )
+
+    assert output == ascii("ü\N{REPLACEMENT CHARACTER}") + "\n"
+
+
 def test_it_has_the_given_environment(start):
     process = start("import os; print(os.environ['OF_ITS_OWN'])", OF_ITS_OWN="here")
 
