@@ -52,8 +52,8 @@ class RequestError(Exception):
     ) -> None:
         super().__init__(message)
         self.status = status
-        self.message = message
-        self.field = field
+        self.message = _encodable(message)
+        self.field = None if field is None else _encodable(field)
         self.headers = dict(headers or {})
 
     def body(self) -> dict[str, Any]:
@@ -66,6 +66,11 @@ class RequestError(Exception):
     def body_of_protocol(self) -> dict[str, Any]:
         """Returns the response's body in the Open Inference Protocol."""
         return {"error": self.message}
+
+
+def _encodable(text: str) -> str:
+    """Escapes lone surrogates, as in the text of an exception of a user's function: JSON cannot have them."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def misfit(field: str, message: str) -> RequestError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http
 import logging
+import re
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -13,7 +14,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from pytriton.gateway import npy, offload
 from pytriton.gateway.errors import RequestError, misfit
-from pytriton.gateway.json_tensors import parse
+from pytriton.gateway.json_tensors import parse, shown
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
 logging.getLogger("python_multipart").setLevel(logging.ERROR)  # otherwise clients could fill the log
@@ -21,6 +22,7 @@ logging.getLogger("python_multipart").setLevel(logging.ERROR)  # otherwise clien
 MEDIA_TYPE = "multipart/form-data"
 _MAX_PARTS = 1000
 _SMALL = 1 << 16  # bytes; at worst, each of them is parsed on its own
+_BOUNDARY = re.compile(r""";\s*boundary=("?)([\w'()+,./:=? -]{0,69}[\w'()+,./:=?-])\1\s*(?:;|$)""", re.ASCII | re.I)
 
 
 async def read(config: TritonModelConfig, content_type: str, body: bytes) -> dict[str, Any]:
@@ -48,7 +50,7 @@ async def _read(config: TritonModelConfig, content_type: str, body: bytes) -> di
         yield body
 
     parser = MultiPartParser(
-        Headers({"content-type": content_type}),
+        Headers({"content-type": _with_boundary_only(content_type)}),
         stream(),
         max_files=_MAX_PARTS,
         max_fields=_MAX_PARTS,
@@ -68,6 +70,21 @@ async def _read(config: TritonModelConfig, content_type: str, body: bytes) -> di
     finally:
         await form.close()
     return sample
+
+
+def _with_boundary_only(content_type: str) -> str:
+    """Returns the header without other parameters: with ``charset``, clients would choose one of Python's codecs.
+
+    Some of these take quadratic time, and text in others cannot be encoded as UTF-8.
+    """
+    found = _BOUNDARY.search(content_type)
+    if found is None:
+        message = (
+            f"The content type of the form, {shown(content_type)}, has no valid boundary: "
+            f"send '{MEDIA_TYPE}; boundary=…', with the 1 to 70 characters between the parts."
+        )
+        raise RequestError(http.HTTPStatus.BAD_REQUEST, message)
+    return f'{MEDIA_TYPE}; boundary="{found[2]}"'
 
 
 async def _value(spec: TensorSpec | None, name: str, part: UploadFile | str) -> Any:

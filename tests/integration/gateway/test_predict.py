@@ -145,8 +145,18 @@ def test_a_form_that_does_not_fit(gateway, body, status, words):
     assert words in response.json()["error"]["message"]
 
 
-def test_a_form_without_a_boundary(gateway):
-    assert gateway.post("Mirror", form_of(image=PNG), content_type="multipart/form-data").status == 400
+@pytest.mark.parametrize("parameters", ["", "; boundary=", '; boundary="a;b"', f"; boundary={'a' * 71}", "; charset=a"])
+def test_a_form_without_a_boundary(gateway, parameters):
+    response = gateway.post("Mirror", form_of(image=PNG), content_type=f"multipart/form-data{parameters}")
+    assert response.status == 400
+    assert "boundary" in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("charset", ["punycode", "utf-16", "utf-7", "hex", "nothing"])
+def test_text_of_a_form_is_utf_8(gateway, charset):
+    content_type = f'multipart/form-data; charset={charset}; Boundary="limit" ; other=1'
+    response = gateway.post("Greet", form_of(who="Zoë+2AA-"), content_type=content_type)
+    assert response.json() == {"text": "hello Zoë+2AA-"}
 
 
 def test_null_stands_for_nan(gateway):

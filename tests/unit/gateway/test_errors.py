@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pytriton.client.core import failures
-from pytriton.gateway.errors import translated
+from pytriton.gateway.errors import misfit, translated
+from pytriton.gateway.json_tensors import encode
+from pytriton.gateway.openai.endpoints import error_body
 
 URL = "grpc://internal-7.example:8001"
 
@@ -30,3 +32,10 @@ def test_addresses_of_servers_are_hidden_from_clients(error, shown):
 def test_the_log_has_the_address_of_a_server_that_is_down(caplog):
     translated(failures.unreachable(URL, "connection refused"))
     assert URL in caplog.text
+
+
+def test_text_that_is_not_valid_unicode_is_escaped():
+    error = misfit("a\ud800", "b\udfff")
+    for body in (error.body(), error.body_of_protocol(), error_body(error)):
+        assert rb"b\\udfff" in encode(body)
+    assert error.body()["error"]["field"] == r"a\ud800"
