@@ -44,21 +44,21 @@ class OriginPolicy:
             )
 
     def check_origin(self, request: Request) -> None:
-        """Checks the origin of a request, which only browsers send.
+        """Checks which page sent a request, by headers that only browsers send.
 
         Raises:
             RequestError: It was sent by a page of another site.
         """
-        origin = request.header("origin").lower()
-        if not origin or "*" in self._origins or origin in self._origins:
+        origin, site = request.header("origin").lower(), request.header("sec-fetch-site")
+        if "*" in self._origins or origin in self._origins or site in _OWN or not (origin or site):
             return
-        if request.header("sec-fetch-site") in _OWN:
+        if origin not in ("", "null") and origin.partition("://")[2] == request.header("host").lower():
             return
-        if origin != "null" and origin.partition("://")[2] == request.header("host").lower():
-            return
+        # A page that does not ask for the response, as with `no-cors`, need not tell its origin.
+        page = f"a page of {origin[:_MAX_SHOWN]!r}" if origin else f"a page without an origin ({site[:_MAX_SHOWN]!r})"
         raise RequestError(
             http.HTTPStatus.FORBIDDEN,
-            f"The request was sent by a page of {origin[:_MAX_SHOWN]!r}, which is not in GatewayConfig.cors_origins.",
+            f"The request was sent by {page}, which is not in GatewayConfig.cors_origins.",
         )
 
 

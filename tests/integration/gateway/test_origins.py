@@ -36,8 +36,25 @@ def test_an_event_source_of_another_site_is_refused(gateway):
     assert gateway.get("/v1/models/Count", origin=OTHER).status == 200  # which runs no model, and it cannot read
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_a_request_of_another_site_without_its_origin_is_refused(gateway, site):
+    no_cors = {"sec_fetch_site": site, "sec_fetch_mode": "no-cors"}
+    response = gateway.get("/v1/models/Count?n=3", accept="text/event-stream", **no_cors)
+    assert response.status == 403
+    assert site in response.json()["error"]["message"]
+    assert gateway.post("Double", {"x": [1]}, **no_cors).status == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/docs", "/assets/live.js", "/health/ready", "/status", "/v1/models/Double"])
+@pytest.mark.parametrize("mode", ["navigate", "no-cors"])
+def test_links_of_other_sites_work(gateway, path, mode):
+    assert gateway.get(path, sec_fetch_site="cross-site", sec_fetch_mode=mode).status == 200
+
+
 def test_the_gateway_s_own_pages_may_send_requests(gateway):
     assert gateway.post("Double", {"x": [1]}, origin=gateway.url).status == 200
+    for site in ("same-origin", "none"):
+        assert gateway.get("/v1/models/Count?n=1", accept="text/event-stream", sec_fetch_site=site).status == 200
     proxied = {"origin": "https://public.example", "sec_fetch_site": "same-origin"}
     assert gateway.post("Double", {"x": [1]}, **proxied).status == 200
     assert gateway.post("Double", {"x": [1]}, **(proxied | {"sec_fetch_site": "cross-site"})).status == 403
