@@ -89,7 +89,7 @@ class KeyStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = pathlib.Path(path)
+        self._path = pathlib.Path(path).absolute()  # a function may change the working directory
         self._lock = threading.Lock()
         self._stamp = _stamp(self._path)
         self._keys = {key.hash: key for key in _read(self._path)}

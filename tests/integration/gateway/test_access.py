@@ -118,6 +118,19 @@ def test_a_changed_file_is_reloaded(served, path):
         serving.wait_until(lambda: gateway.post("Double", SAMPLE, **bearer(alice)).status == 401)
 
 
+def test_a_file_is_reloaded_although_the_working_directory_has_changed(path, monkeypatch):
+    key = create_key(path, "alice")
+    now = [0.0]
+    monkeypatch.setattr("pytriton.gateway.access.time.monotonic", lambda: now[0])
+    monkeypatch.chdir(path.parent)
+    store = KeyStore(path.name)
+    path.write_text('{"keys": []}')
+    monkeypatch.chdir("/")
+    now[0] = 2.0
+    with pytest.raises(RequestError, match="not valid"):
+        store.find(bearer(key))
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"keys": [{"name": "a"}]}', '{"keys": [{"name": "a", "hash": "b"}]}'])
 def test_a_malformed_file(path, text):
     path.write_text(text)
