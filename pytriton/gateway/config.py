@@ -39,7 +39,8 @@ class GatewayConfig:
         allowed_hosts: Host names that requests may address, except for ``/health``: ``example.com`` or
             ``*.example.com``, without the port; empty for any name.
         max_header_size: Maximum size of the URL and the headers of a request, in bytes.
-        max_connections: Maximum number of open connections; others are closed at once.
+        max_connections: Maximum number of open connections; others are closed at once. There are fewer if the process
+            may not open that many files (``ulimit -Hn``).
         read_timeout_s: How long a client may take to send a request, or receive nothing of its response, in seconds.
         max_body_size: Maximum size of the body of a request, in bytes.
         max_total_body_size: Maximum size of all bodies in memory, in bytes: those of requests that are being received

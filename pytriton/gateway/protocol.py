@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.request import cancel
+from pytriton.utils.limits import leaves_files
 
 _HEAD = b"HTTP/1.1 "
 _INTERIM = b"HTTP/1.1 1"  # 100 Continue, for which the client waits
@@ -109,7 +110,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._response = ResponseTransport(transport, self._close)
         self._cycles = []
         super().connection_made(self._response)  # type: ignore[arg-type]
-        if len(self.connections) > self.limits.max_connections:
+        descriptor = transport.get_extra_info("socket").fileno()
+        if len(self.connections) > self.limits.max_connections or not leaves_files(descriptor):
             self._is_over = True
             transport.close()
             return

@@ -17,12 +17,14 @@ from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.gateway.app import Gateway
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.protocol import protocol_of
+from pytriton.utils.limits import allow_files
 
 LOGGER = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 _START_S = 30.0
 _LOOK_S = 1.0
+_MANY_FILES = 1 << 20  # more than Linux allows a process by default
 _OBJECTS_PER_COLLECTION = 20_000  # concurrent requests have many objects, none of which is garbage
 
 
@@ -42,6 +44,7 @@ class GatewayServer:
         self._scheme = "http" if config.tls_certificate is None else "https"
         self._host = config.host
         self._drain_s = config.drain_secs
+        self._max_connections = int(min(config.max_connections, _MANY_FILES))
         self._drained_at: float | None = None  # time.monotonic()
         self._server = _Server(
             uvicorn.Config(
@@ -74,6 +77,7 @@ class GatewayServer:
 
     def start(self) -> None:
         """Starts to accept requests."""
+        allow_files(self._max_connections, "the connections of the gateway")
         self._thread.start()
         if not self._server.begun.wait(_START_S):
             raise PyTritonRuntimeError(f"The gateway at {self.url} did not start.")

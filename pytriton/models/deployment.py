@@ -52,7 +52,7 @@ class Deployment:
         Raises:
             PyTritonInvalidOperationError: A worker cannot be started.
         """
-        allow_files(_FILES_PER_INSTANCE * sum(model.instances for model in models))
+        allow_files(_FILES_PER_INSTANCE * sum(model.instances for model in models), "its models")
         served = self._served(models)
         for model in models:
             self._open(model, served)

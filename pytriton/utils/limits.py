@@ -38,10 +38,14 @@ def check_limits(shared_memory: int) -> None:
         )
 
 
-def allow_files(count: int) -> None:
+def allow_files(count: int, users: str) -> None:
     """Lets this process open this many more files, as far as its hard limit allows.
 
     Many systems allow 1,024 unless a process asks for more.
+
+    Args:
+        count: The number of files.
+        users: What needs them, for the warning that the hard limit may be too low.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
@@ -58,7 +62,17 @@ def allow_files(count: int) -> None:
     limit = 2 * needed  # doubled, so that it is rarely raised
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
     if hard != resource.RLIM_INFINITY and needed > hard:
-        LOGGER.warning("This process may open %d files (`ulimit -Hn`), and its models may need %d.", hard, needed)
+        LOGGER.warning("This process may open %d files (`ulimit -Hn`), and %s may need %d.", hard, users, needed)
+
+
+def leaves_files(descriptor: int) -> bool:
+    """Returns whether the rest of the program can still open files although a new descriptor has been given away.
+
+    Args:
+        descriptor: The new one. Those below it are in use, since the kernel assigns the lowest that is free.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return limit == resource.RLIM_INFINITY or descriptor < limit - min(_SPARE_FILES, limit // 4)
 
 
 def limits_hint() -> str:

@@ -7,6 +7,8 @@ import gzip
 import http.client
 import json
 import logging
+import pathlib
+import resource
 import shutil
 import socket
 import ssl
@@ -19,6 +21,7 @@ import zlib
 import gateways
 import pytest
 import serving
+import test_hostile_clients as hostile
 import uvicorn
 from gateways import LIMIT_S, gateway_of, running
 from starlette.applications import Starlette
@@ -30,6 +33,8 @@ from pytriton.gateway.server import GatewayServer
 from pytriton.model_config import ModelConfig
 from pytriton.server_report import ServerReport
 from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy
+
+NOTHING = pathlib.Path("/dev/null")
 
 
 def test_large_bodies_are_refused(served):
@@ -179,6 +184,33 @@ def test_many_connections_are_refused(served):
         with socket.create_connection((host, int(port))), socket.create_connection((host, int(port))):
             assert raw(gateway, b"GET /health/live HTTP/1.1\r\nhost: a\r\n\r\n") == b""
         serving.wait_until(lambda: raw(gateway, b"GET /health/live HTTP/1.0\r\n\r\n"))
+
+
+def test_connections_leave_files_for_the_rest_of_the_program(served):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with gateway_of(served) as gateway, contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        limit = stack.enter_context(NOTHING.open()).fileno() + 200
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        connections = stack.enter_context(contextlib.ExitStack())
+        answered = 0
+        while True:  # the client's end of each connection is in this process, too
+            connection = connections.enter_context(hostile.connected(gateway, hostile.request("/health/live")))
+            with contextlib.suppress(ConnectionError):
+                if connection.recv(1):
+                    answered += 1
+                    continue
+            break
+        assert answered >= 50
+        files = [stack.enter_context(NOTHING.open()) for _ in range(limit // 4 - 10)]
+        assert files[-1].fileno() < limit
+        connections.close()
+        serving.wait_until(lambda: is_served(gateway))
+
+
+def is_served(gateway):
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        return gateway.get("/health/live").status == 200
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import gc
+import logging
+import resource
+from collections.abc import Iterator
 
 import pytest
 
@@ -20,3 +23,26 @@ def test_garbage_is_collected_rarely_while_the_gateway_runs(threshold: int, mean
         assert gc.get_threshold() == (threshold, 20, 30)
     finally:
         gc.set_threshold(*before)
+
+
+@pytest.fixture
+def hard_limit() -> Iterator[int]:
+    """The hard limit on open files of this process, whose soft limit is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1024, hard))
+    yield hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.mark.parametrize("max_connections", [1500, 1e12])
+def test_the_soft_limit_on_open_files_is_raised_for_connections(
+    max_connections: int, hard_limit: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    server = GatewayServer(Gateway("localhost:1"), GatewayConfig(port=0, max_connections=max_connections))
+    server.start()
+    server.stop(1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    assert soft > min(max_connections, hard - 1)
+    assert hard == hard_limit
+    assert ("the connections of the gateway may need" in caplog.text) == (soft == hard)
