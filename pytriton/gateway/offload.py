@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from pytriton.client.core.inputs import Array
@@ -16,7 +18,7 @@ from pytriton.proxy.services.messages import InferenceReply
 LARGE = 1 << 20
 """Bodies of more than this many bytes are large."""
 
-_THREADS = 2  # so that one body does not wait for another; more would only compete for the GIL
+_THREADS = 2  # of each kind, so that one body does not wait for another; more would only compete for the GIL
 _MANY = 10_000  # texts; more take long to encode, or to add up their sizes
 
 _ResultT = TypeVar("_ResultT")
@@ -34,13 +36,23 @@ async def run(size: int, work: Callable[..., _ResultT], *args: Any) -> _ResultT:
 
 
 async def run_in_thread(work: Callable[..., _ResultT], *args: Any) -> _ResultT:
-    """Calls a function that may take long, such as one of a user, in a thread.
+    """Calls a function that takes long because its arguments are large, in a thread.
 
     Args:
         work: The function.
         args: Its arguments.
     """
-    return await asyncio.get_running_loop().run_in_executor(_executor(), work, *args)
+    return await _threads("bodies").run(functools.partial(work, *args))
+
+
+async def run_function(function: Callable[..., _ResultT], *args: Any) -> _ResultT:
+    """Calls a function of a user, which may take long or hang, in a thread that no body waits for.
+
+    Args:
+        function: The function.
+        args: Its arguments.
+    """
+    return await _threads("functions").run(functools.partial(function, *args))
 
 
 def size_of(reply: Reply) -> int:
@@ -66,9 +78,57 @@ def _size_of_array(array: Array) -> int:
     return LARGE + 1 if has_many_texts(array) else sum(map(len, array.ravel().tolist()))
 
 
+class _Threads:
+    """A few daemon threads, since the interpreter's exit would wait for those of `concurrent.futures`.
+
+    Args:
+        name: The beginning of their names.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._started = 0
+        self._changed = threading.Condition()
+        self._waiting: OrderedDict[Future[Any], Callable[[], Any]] = OrderedDict()
+
+    async def run(self, work: Callable[[], _ResultT]) -> _ResultT:
+        """Calls a function once a thread is free; if this is cancelled before, nothing of the call is kept."""
+        result: Future[_ResultT] = Future()
+        try:
+            with self._changed:
+                if self._started < _THREADS:
+                    threading.Thread(target=self._work, name=f"{self._name}-{self._started}", daemon=True).start()
+                    self._started += 1
+                self._waiting[result] = work
+                self._changed.notify()
+            del work
+            return await asyncio.wrap_future(result)
+        finally:
+            with self._changed:
+                self._waiting.pop(result, None)
+            del result  # an error in it would refer to it by its traceback, in a cycle
+
+    def _work(self) -> None:
+        while True:
+            self._work_once()  # whose variables do not outlive the call
+
+    def _work_once(self) -> None:
+        with self._changed:
+            while not self._waiting:
+                self._changed.wait()
+            result, work = self._waiting.popitem(last=False)
+        if not result.set_running_or_notify_cancel():
+            return
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+            del result, work  # as above
+
+
 @functools.cache
-def _executor() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(_THREADS, thread_name_prefix="pytriton-gateway-bodies")
+def _threads(kind: str) -> _Threads:
+    return _Threads(f"pytriton-gateway-{kind}")
 
 
-os.register_at_fork(after_in_child=_executor.cache_clear)  # threads are not forked
+os.register_at_fork(after_in_child=_threads.cache_clear)  # threads are not forked

@@ -94,7 +94,7 @@ class OpenAIEndpoints:
         params, fields = await offload.run(len(body), _parsed, body, ChatRequest)
         declared, model = await self._find(params.model, OpenAIChat, request, key)
         self._check_generation(params, 1)
-        run = functools.partial(offload.run, len(body)) if declared.template is None else offload.run_in_thread
+        run = functools.partial(offload.run, len(body)) if declared.template is None else offload.run_function
         read = await run(_read_chat, declared, model.config, params, fields)
         await self._generate(params, declared, declared.output, model, [read], request, send, ChatShape())
 
@@ -256,7 +256,7 @@ class _Usage:
 async def _counted(declared: OpenAIModel, texts: Sequence[str]) -> int | None:
     """Counts the tokens of texts with the model's function, if it declares one; in a thread, since it may be slow."""
     count = declared.count_tokens
-    return None if count is None else await offload.run_in_thread(lambda: sum(map(count, texts)))
+    return None if count is None else await offload.run_function(lambda: sum(map(count, texts)))
 
 
 async def _events(
