@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import os
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +28,7 @@ _START_S = 30.0
 _LOOK_S = 1.0
 _MANY_FILES = 1 << 20  # more than Linux allows a process by default
 _OBJECTS_PER_COLLECTION = 20_000  # concurrent requests have many objects, none of which is garbage
+_listening: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 class GatewayServer:
@@ -156,6 +159,13 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         self.begun.set()
 
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Frees the port, even if another process has a copy of its socket, and stops."""
+        for each in sockets or ():
+            with contextlib.suppress(OSError):  # another process has done so
+                each.shutdown(socket.SHUT_RDWR)
+        await super().shutdown(sockets)
+
 
 def _bound(config: GatewayConfig) -> socket.socket:
     try:
@@ -175,4 +185,15 @@ def _bound(config: GatewayConfig) -> socket.socket:
             f"The gateway cannot listen at {config.host}, port {config.port}: {error}. Choose another port or host."
         ) from error
     bound.set_inheritable(False)
+    _listening.add(bound)
     return bound
+
+
+def _close_in_child() -> None:
+    """Closes what a forked child must not keep: it may live longer than the program, whose restart needs the port."""
+    for each in _listening:
+        if each.fileno() >= 0:
+            os.close(each.detach())  # `close` would wait for the event loop, which does not run here
+
+
+os.register_at_fork(after_in_child=_close_in_child)

@@ -1,10 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
+import os
 import resource
+import socket
+import urllib.request
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from pytriton.gateway import Gateway, GatewayConfig
@@ -46,3 +51,42 @@ def test_the_soft_limit_on_open_files_is_raised_for_connections(
     assert soft > min(max_connections, hard - 1)
     assert hard == hard_limit
     assert ("the connections of the gateway may need" in caplog.text) == (soft == hard)
+
+
+@contextlib.contextmanager
+def running(port: int = 0) -> Iterator[GatewayServer]:
+    server = GatewayServer(Gateway("localhost:1"), GatewayConfig(port=port))
+    server.start()
+    yield server
+    server.stop(1)
+
+
+def port_of(server: GatewayServer) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+def test_a_forked_child_does_not_keep_the_port() -> None:
+    with running() as server:
+        port = port_of(server)
+        mine, other = socket.socketpair()
+        with mine, other:
+            child = os.fork()
+            if child == 0:
+                other.send(b"1")
+                mine.close()
+                other.recv(1)
+                os._exit(0)
+            other.close()
+            mine.recv(1)
+            ports = [each.laddr.port for each in psutil.Process(child).net_connections() if each.status == "LISTEN"]
+        os.waitpid(child, 0)
+        assert port not in ports
+        assert urllib.request.urlopen(f"{server.url}/health/live").status == 200
+
+
+def test_a_stop_frees_the_port_although_another_process_has_a_copy_of_its_socket() -> None:
+    with running() as server:
+        port = port_of(server)
+        copy = server._socket.dup()
+    with copy, running(port) as server:
+        assert urllib.request.urlopen(f"{server.url}/health/live").status == 200
