@@ -41,7 +41,8 @@ class GatewayConfig:
         max_header_size: Maximum size of the URL and the headers of a request, in bytes.
         max_connections: Maximum number of open connections; others are closed at once. There are fewer if the process
             may not open that many files (``ulimit -Hn``).
-        read_timeout_s: How long a client may take to send a request, or receive nothing of its response, in seconds.
+        read_timeout_s: How long a client may take for the TLS handshake or to send a request, or receive nothing of its
+            response, in seconds.
         max_body_size: Maximum size of the body of a request, in bytes.
         max_total_body_size: Maximum size of all bodies in memory, in bytes: those of requests that are being received
             or served, and of responses that clients have not received yet. Requests for which there is no room are

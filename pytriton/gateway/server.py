@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import logging
@@ -11,14 +12,15 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.gateway.app import Gateway
 from pytriton.gateway.config import GatewayConfig
-from pytriton.gateway.protocol import protocol_of
+from pytriton.gateway.handshakes import Handshakes
+from pytriton.gateway.protocol import LimitedProtocol, protocol_of
 from pytriton.utils.limits import allow_files
 
 LOGGER = logging.getLogger(__name__)
@@ -61,7 +63,8 @@ class GatewayServer:
                 ws="none",
                 ssl_certfile=config.tls_certificate,
                 ssl_keyfile=config.tls_key,
-            )
+            ),
+            config,
         )
         try:
             self._server.config.load()
@@ -148,22 +151,39 @@ def _rare_garbage_collections() -> Iterator[None]:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, with an event that is set once it accepts requests."""
+    """uvicorn's server, with limits on TLS handshakes, and with an event that is set once it accepts requests."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, limits: GatewayConfig) -> None:
         super().__init__(config)
         self.begun = threading.Event()
+        self._limits = limits
+        self._handshakes: Handshakes | None = None
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
         """Starts to listen."""
-        await super().startup(sockets)
+        context = self.config.ssl
+        await super().startup(sockets if context is None else [])
+        if context is not None:
+            handshakes = Handshakes(context, self._limits, self.server_state.connections, self._protocol)
+            self._handshakes = handshakes
+            for each in sockets or ():
+                server = await asyncio.get_running_loop().create_server(
+                    lambda: handshakes, sock=each, backlog=self.config.backlog
+                )
+                self.servers.append(server)
         self.begun.set()
+
+    def _protocol(self) -> asyncio.Protocol:
+        protocol = cast(type[LimitedProtocol], self.config.http_protocol_class)
+        return protocol(self.config, self.server_state, self.lifespan.state)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Frees the port, even if another process has a copy of its socket, and stops."""
         for each in sockets or ():
             with contextlib.suppress(OSError):  # another process has done so
                 each.shutdown(socket.SHUT_RDWR)
+        if self._handshakes is not None:
+            self._handshakes.cancel()
         await super().shutdown(sockets)
 
 

@@ -7,21 +7,14 @@ import gzip
 import http.client
 import json
 import logging
-import pathlib
-import resource
-import shutil
 import socket
-import ssl
-import subprocess
 import threading
 import time
-import urllib.request
 import zlib
 
 import gateways
 import pytest
 import serving
-import test_hostile_clients as hostile
 import uvicorn
 from gateways import LIMIT_S, gateway_of, running
 from starlette.applications import Starlette
@@ -33,8 +26,6 @@ from pytriton.gateway.server import GatewayServer
 from pytriton.model_config import ModelConfig
 from pytriton.server_report import ServerReport
 from pytriton.triton import Triton, TritonConfig, TritonLifecyclePolicy
-
-NOTHING = pathlib.Path("/dev/null")
 
 
 def test_large_bodies_are_refused(served):
@@ -184,64 +175,6 @@ def test_many_connections_are_refused(served):
         with socket.create_connection((host, int(port))), socket.create_connection((host, int(port))):
             assert raw(gateway, b"GET /health/live HTTP/1.1\r\nhost: a\r\n\r\n") == b""
         serving.wait_until(lambda: raw(gateway, b"GET /health/live HTTP/1.0\r\n\r\n"))
-
-
-def test_connections_leave_files_for_the_rest_of_the_program(served):
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with gateway_of(served) as gateway, contextlib.ExitStack() as stack:
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
-        limit = stack.enter_context(NOTHING.open()).fileno() + 200
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-        connections = stack.enter_context(contextlib.ExitStack())
-        answered = 0
-        while True:  # the client's end of each connection is in this process, too
-            connection = connections.enter_context(hostile.connected(gateway, hostile.request("/health/live")))
-            with contextlib.suppress(ConnectionError):
-                if connection.recv(1):
-                    answered += 1
-                    continue
-            break
-        assert answered >= 50
-        files = [stack.enter_context(NOTHING.open()) for _ in range(limit // 4 - 10)]
-        assert files[-1].fileno() < limit
-        connections.close()
-        serving.wait_until(lambda: is_served(gateway))
-
-
-def is_served(gateway):
-    with contextlib.suppress(OSError, http.client.HTTPException):
-        return gateway.get("/health/live").status == 200
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="certificates are made with openssl")
-def test_https(served, tmp_path):
-    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
-    made = [
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-days",
-        "2",
-        "-subj",
-        "/CN=localhost",
-        "-keyout",
-        key,
-        "-out",
-        certificate,
-    ]
-    named = ["-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(["openssl", "req", "-x509", *made, *named], check=True, capture_output=True)
-    with gateway_of(served, tls_certificate=str(certificate), tls_key=str(key)) as gateway:
-        context = ssl.create_default_context(cafile=certificate)
-        with urllib.request.urlopen(f"{gateway.url}/health/live", context=context) as response:
-            assert gateway.url.startswith("https://")
-            assert response.status == 200
-
-
-def test_an_unusable_certificate(served, tmp_path):
-    config = GatewayConfig(port=0, tls_certificate="nothing.pem", tls_key="nothing.key")
-    with pytest.raises(PyTritonRuntimeError, match=r"nothing\.pem"):
-        GatewayServer(Gateway(served, config), config)
 
 
 def test_the_access_log_has_a_line_for_each_request(served, caplog):
