@@ -40,9 +40,10 @@ class BaseModelClient(abc.ABC):
         model_version: Its version; the latest by default.
         lazy_init: Connect on first use; otherwise when the client is created or, in asyncio, entered.
         init_timeout_s: How long to wait, in seconds, until the server and the model are ready and the model's
-            configuration is known; also for a server that starts later. By default, the client waits 300 s for a server
-            that responds, 1 s for one that cannot be reached, and 5 s if another program responds, but not for a model
-            that a ready server does not have. While a function returns no address, it waits for one, too.
+            configuration is known; also for a server that starts later, and for a model that is bound later. By
+            default, the client waits 300 s for a server that responds, 1 s for one that cannot be reached, and 5 s if
+            another program responds, but not for a model that a ready server does not have. While a function returns no
+            address, it waits for one, too.
         inference_timeout_s: How long to wait for a response, in seconds; 60 by default. Clients of streams wait this
             long for each response, by default without limit, as a stream may be slow.
         model_config: The model's configuration; by default, it is fetched from the server, once.

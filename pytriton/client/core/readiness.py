@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pytriton.client.core.deadlines import Deadline, in_seconds
 from pytriton.client.core.port_probe import is_suspicious
@@ -121,7 +122,8 @@ class _Wait:
         self.deadline = Deadline(timeout_s, what, started)
         self.reason: PyTritonClientError | None = None
         self._up: Server | None = None  # ready, but without the model
-        self._may_be_absent, self._limit = not policy.model, WaitLimit(policy)
+        self._absence: PyTritonClientModelNotReadyError | None = None
+        self._may_be_absent, self._limit = policy.gives_up_early, WaitLimit(policy)
         self._looked_s = self.deadline.waited_s() if servers.changes else 0.0  # there may have been no server before
         self._next_look_s = min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
         self._has_warned = False
@@ -168,26 +170,34 @@ class _Wait:
             self._may_be_absent = False
 
     def look_closer(self) -> Steps[None]:
-        """Logs a warning after a while; raises an error if the model failed to load."""
+        """Finds out after a while what is missing, and logs it once; raises an error if the model failed to load."""
         if self.deadline.waited_s() <= self._next_look_s:
             return
         self._next_look_s += _LOOK_CLOSER_EVERY_S
         if self._model is not None and self._up is not None:
-            yield from _look_closer(self._up, self._model, self.deadline, warn=not self._has_warned)
-            self._has_warned = True
-        elif self._up is None and not self._has_warned and _is_malformed(self.reason):
+            url = self._up.url
+            self._absence = yield from _absence(self._up, self._model, self.deadline, check_load=True)
+            self._warn(self._absence.message if self._absence else f"The server at {url} has {self._named} not ready.")
+        elif self._up is None and _is_malformed(self.reason):
             assert self.reason is not None
-            LOGGER.warning("Still waiting, up to %s: %s", in_seconds(self.deadline.timeout_s), self.reason.message)
-            self._has_warned = True
+            self._warn(self.reason.message)
 
     def timeout(self) -> PyTritonClientError:
         """Returns the error of a wait whose time has passed."""
         if self._up is not None:
+            if self._absence is not None:
+                waited = f"The client waited {in_seconds(self.deadline.timeout_s)} for it."
+                return PyTritonClientModelNotReadyError(f"{self._absence.message} {waited}")
             return PyTritonClientModelNotReadyError(
                 f"The server at {self._up.url} is ready, but {self._named} was not within "
                 f"{in_seconds(self.deadline.timeout_s)}; is it loaded, under this name and version?"
             )
         return self.deadline.error(f": {self.reason.message.rstrip('.')}" if self.reason else "")
+
+    def _warn(self, message: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            LOGGER.warning("Still waiting, up to %s: %s", in_seconds(self.deadline.timeout_s), message)
 
 
 def check_protocol(server: Server, error: PyTritonClientError | None) -> Steps[None]:
@@ -276,9 +286,9 @@ def _check_presence(servers: Sequence[Server], model: tuple[str, str], deadline:
 
 
 def _absence(
-    server: Server, model: tuple[str, str], deadline: Deadline
+    server: Server, model: tuple[str, str], deadline: Deadline, *, check_load: bool = False
 ) -> Steps[PyTritonClientModelNotReadyError | None]:
-    """Returns an error if a ready server does not have the model."""
+    """Returns an error if a ready server does not have the model; if `check_load`, raises one if it failed to load."""
     name, version = model
     problem = f"The server at {server.url} is ready and has no {_named(model)}"
     try:
@@ -287,7 +297,10 @@ def _absence(
         is_absent = yield from _is_not_found(server, model, deadline)
         advice = "check its name and version, or pass access_token to get a list of the server's models"
         return PyTritonClientModelNotReadyError(f"{problem}; {advice}.") if is_absent else None
-    if any(entry["name"] == name and version in ("", entry.get("version", "")) for entry in index):
+    entries = [entry for entry in index if entry["name"] == name and version in ("", entry.get("version", ""))]
+    if entries:
+        if check_load:
+            _check_load(server, entries)
         return None
     ready = [entry for entry in index if entry.get("state") == "READY"]
     versions = sorted({str(entry.get("version", "")) for entry in ready if entry["name"] == name})
@@ -315,30 +328,14 @@ def _named(model: tuple[str, str]) -> str:
     return f"model {name!r}{f' version {version}' if version else ''}"
 
 
-def _look_closer(server: Server, model: tuple[str, str], deadline: Deadline, *, warn: bool) -> Steps[None]:
-    """Finds out why the model is not ready; raises an error if it failed to load."""
-    name, version = model
-    try:
-        index = yield server.call("get_model_repository_index", probe_timeout_s(deadline))
-    except PyTritonClientError:  # the endpoint is restricted, or the server has just exited
-        return
-    entries = [entry for entry in index if entry["name"] == name and version in ("", entry.get("version", ""))]
+def _check_load(server: Server, entries: Sequence[Mapping[str, Any]]) -> None:
+    """Raises an error if a model, whose entries of the server's index these are, failed to load."""
     for entry in entries:
         reason = entry.get("reason", "")
         if entry.get("state") == "UNAVAILABLE" and reason not in ("", "unloaded"):
             raise PyTritonClientModelNotReadyError(
-                f"Model {name!r} at {server.url} failed to load: {reason.rstrip('.')}."
+                f"Model {entry['name']!r} at {server.url} failed to load: {reason.rstrip('.')}."
             )
-    if not warn:
-        return
-    others = sorted({entry["name"] for entry in index if entry.get("state") == "READY"} - {name})
-    LOGGER.warning(
-        "Still waiting, up to %s: the server at %s has %s.%s",
-        in_seconds(deadline.timeout_s),
-        server.url,
-        f"the model {name!r} not ready" if entries else f"no model {name!r}",
-        f" It has {_listed(others)}." if others and not entries else "",
-    )
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -271,7 +271,7 @@ class Session:
         self._load_libraries()
 
     def _wait_policy(self) -> WaitPolicy:
-        policy = WaitPolicy(model=False, server=self.settings.waits_for_server)
+        policy = WaitPolicy(gives_up_early=not self.settings.waits_for_server)
         if not self.server_set.changes:
             return policy
         # An address may belong to a server that has just exited.

@@ -24,7 +24,7 @@ class Settings:
     """Settings of a client; see `pytriton.client.ModelClient`.
 
     Attributes:
-        waits_for_server: Whether the server may start later: ``init_timeout_s`` was given.
+        waits_for_server: Whether the server may start, and the model be bound, later: ``init_timeout_s`` was given.
         limits_streams: Whether ``inference_timeout_s`` limits responses of streams: it was given.
     """
 

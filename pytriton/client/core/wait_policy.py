@@ -28,16 +28,15 @@ _ADVICE = (
 
 
 class WaitPolicy(NamedTuple):
-    """The states for whose end a client waits until its timeout.
+    """When a client stops waiting before its timeout.
 
     Attributes:
-        model: A ready server does not have the model.
-        server: A server cannot be reached, or another program responds at its address.
+        gives_up_early: Whether it does so if a ready server does not have the model, if a server cannot be reached, or
+            if another program responds at its address.
         unreachable_s: How long to wait in any case for a server that cannot be reached, in seconds.
     """
 
-    model: bool = True
-    server: bool = True
+    gives_up_early: bool = False
     unreachable_s: float = _UNREACHABLE_S
 
 
@@ -57,7 +56,7 @@ class WaitLimit:
 
     def __init__(self, policy: WaitPolicy) -> None:
         self._policy = policy
-        self.limit_s = math.inf if policy.server else 0.0
+        self.limit_s = 0.0 if policy.gives_up_early else math.inf
 
     def note(self, state: object) -> None:
         """Adjusts the limit to a server's state: an error, or any other value if the server responds like Triton."""

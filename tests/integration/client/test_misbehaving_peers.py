@@ -304,7 +304,7 @@ def test_a_server_that_is_killed_and_restarted():
 @every_kind
 def test_a_missing_model(kind, protocol, triton):
     url = url_of(triton, protocol)
-    with open_client(kind, url, "no-such-model", init_timeout_s=60) as client:
+    with open_client(kind, url, "no-such-model") as client:
         missing = r"is ready and has no model 'no-such-model'; it has "
         with takes_about(0), pytest.raises(PyTritonClientModelUnavailableError, match=missing):
             client.infer_sample([1])

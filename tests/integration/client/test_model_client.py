@@ -121,7 +121,7 @@ def test_other_models_of_the_server_are_named_while_waiting(triton, name, url, c
     with ModelClient(url, "no-such-model") as client, pytest.raises(PyTritonClientModelUnavailableError):
         client.wait_for_model(0.4)
     (record,) = caplog.records
-    assert re.search(r"up to 0\.4 s: the server at .* has no model 'no-such-model'\. It has '", record.message)
+    assert re.search(r"up to 0\.4 s: The server at .* has no model 'no-such-model'; it has '", record.message)
 
 
 def test_a_lazy_client_connects_when_it_is_used(triton, name, url):
