@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Optional, Protocol, TypedDict
 
 from pytriton.exceptions import PyTritonInvalidOperationError
@@ -57,6 +58,9 @@ class CallOptions(TypedDict, total=False):
     sequence_end: bool
 
 
+_NOTHING: Mapping[Any, ModelSpec] = MappingProxyType({})
+
+
 class Bound(Protocol):
     """An inference callable that serves a model: a `pytriton.proxy.worker.worker.Worker`."""
 
@@ -73,15 +77,50 @@ BOUND: weakref.WeakSet[Bound] = weakref.WeakSet()
 """The inference callables that this process serves."""
 
 
-class ModelConfigDict(dict[Any, ModelSpec]):
-    """The bound models' specifications by name, or by inference callable."""
+class ModelConfigDict(MutableMapping[Any, ModelSpec]):
+    """The specifications of the models that this process serves, by inference callable.
 
-    def __missing__(self, key: Any) -> ModelSpec:
-        if callable(key):
-            for bound in BOUND:
-                if bound.infer_func is key or bound.infer_func == key:
-                    return bound.spec
+    Args:
+        own: Further specifications, by callable or name. Those by name are found, but not among the keys.
+
+    Attributes:
+        own: These specifications.
+    """
+
+    def __init__(self, own: Mapping[Any, ModelSpec] = _NOTHING) -> None:
+        """Copies the further specifications."""
+        self.own: dict[Any, ModelSpec] = dict(own)
+
+    def __getitem__(self, key: Any) -> ModelSpec:
+        if not callable(key):
+            return self.own[key]
+        for infer_func, spec in self._by_callable():
+            if infer_func is key or infer_func == key:
+                return spec
         raise KeyError(key)
+
+    def __setitem__(self, key: Any, spec: ModelSpec) -> None:
+        self.own[key] = spec
+
+    def __delitem__(self, key: Any) -> None:
+        del self.own[key]
+
+    def __iter__(self) -> Iterator[Callable[..., Any]]:
+        seen: list[Callable[..., Any]] = []  # no set: a callable object may not be hashable
+        for infer_func, _ in self._by_callable():
+            if infer_func not in seen:  # several instances of a model may share one
+                seen.append(infer_func)
+        return iter(seen)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({[*self.own.items(), *self.items()]})"
+
+    def _by_callable(self) -> Iterator[tuple[Callable[..., Any], ModelSpec]]:
+        yield from ((key, spec) for key, spec in self.own.items() if callable(key))
+        yield from ((bound.infer_func, bound.spec) for bound in BOUND)
 
 
 @dataclasses.dataclass
@@ -89,7 +128,8 @@ class TritonContext:
     """The context that `triton_context` passes to an inference callable.
 
     Attributes:
-        model_configs: The called model's specification by its name; `model_config` is a shortcut to it.
+        model_configs: The specifications of this process's models by their inference callables, and that of the called
+            model by its name; `model_config` is a shortcut to the latter.
         requests: The requests of the call, in the order of their rows. `sample` calls once per request,
             `group_by_keys` and `group_by_values` once per group.
     """
@@ -106,7 +146,7 @@ class TritonContext:
         Raises:
             PyTritonInvalidOperationError: The context was created by hand, without a model.
         """
-        for spec in self.model_configs.values():
+        for spec in self.model_configs.own.values():
             return spec
         raise PyTritonInvalidOperationError("This context has no model: it does not come from a call by the server.")
 

@@ -127,11 +127,20 @@ def test_a_custom_decorator_with_the_helpers_of_this_package(triton, name):
 
 def test_models_by_their_inference_callables(triton, name):
     @batch
-    @triton_context
-    def infer(x, triton_context):
-        assert triton_context.model_configs[infer].model_name == name
+    def other(x):
         return {"y": x}
 
+    @batch
+    @triton_context
+    def infer(x, triton_context):
+        configs = triton_context.model_configs
+        for infer_func, model_name in ((infer, name), (other, f"{name}-other")):
+            assert infer_func in configs
+            assert infer_func in list(configs)
+            assert configs[infer_func].model_name == configs.get(infer_func).model_name == model_name
+        return {"y": x}
+
+    triton.bind(f"{name}-other", other, X, Y)
     assert result_of(triton, name, infer) == {"y": [1, 1]}
 
 

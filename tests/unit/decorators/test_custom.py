@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -15,6 +17,7 @@ from pytriton.decorators import (
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config import ModelSpec, Tensor
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
+from pytriton.proxy import context
 from pytriton.proxy.context import MODEL
 
 ONES = np.ones((2, 1), np.float32)
@@ -60,9 +63,47 @@ def test_rows_of_a_request():
     assert get_inference_request_batch_size({"x": ONES}) == 2
 
 
-def test_models_are_found_by_name_or_callable():
+@pytest.fixture
+def bound(monkeypatch):
+    """The inference callables that this process seems to serve."""
+    bound = weakref.WeakSet()
+    monkeypatch.setattr(context, "BOUND", bound)
+    return bound
+
+
+def test_models_are_found_by_name_or_callable(bound):
     configs = ModelConfigDict({"Model": SPEC})
-    assert configs["Model"] is SPEC
+    assert configs["Model"] is configs.get("Model") is SPEC
     for key in ("Other", print):
+        assert key not in configs
         with pytest.raises(KeyError):
             configs[key]
+    configs[print] = SPEC
+    assert configs[print] is configs.get(print) is SPEC
+    assert dict(configs) == {print: SPEC}
+    del configs[print]
+    assert len(configs) == 0
+
+
+def test_the_models_of_this_process_are_listed_by_their_callables(bound):
+    class Served:
+        def __init__(self, infer_func, spec):
+            self.infer_func, self.spec = infer_func, spec
+
+    class Unhashable:
+        __hash__ = None
+
+        def __call__(self, requests):
+            return requests
+
+    other, infer_func = ModelSpec.create("Other", SPEC.inputs, SPEC.outputs), Unhashable()
+    instances = [Served(print, other), Served(print, other), Served(infer_func, SPEC)]
+    for each in instances:
+        bound.add(each)
+    configs = ModelConfigDict({"Model": SPEC})
+    for key, spec in ((print, other), (infer_func, SPEC)):
+        assert key in configs
+        assert key in list(configs)
+        assert configs.get(key) is configs[key] is spec
+    assert len(configs) == len(configs.keys()) == len(configs.values()) == 2
+    assert "Other" in repr(configs)
