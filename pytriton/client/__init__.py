@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         PyTritonClientQueueFullError,
         PyTritonClientQueueTimeoutError,
         PyTritonClientTimeoutError,
+        PyTritonClientUnreachableError,
         PyTritonClientValueError,
     )
     from pytriton.client.futures import FuturesModelClient
@@ -57,6 +58,7 @@ _MODULES = {
     "PyTritonClientQueueFullError": _EXCEPTIONS,
     "PyTritonClientQueueTimeoutError": _EXCEPTIONS,
     "PyTritonClientTimeoutError": _EXCEPTIONS,
+    "PyTritonClientUnreachableError": _EXCEPTIONS,
     "PyTritonClientValueError": _EXCEPTIONS,
     "RetryPolicy": "pytriton.client.retry",
     "TLSConfig": "pytriton.client.tls",
@@ -81,6 +83,7 @@ __all__ = [
     "PyTritonClientQueueFullError",
     "PyTritonClientQueueTimeoutError",
     "PyTritonClientTimeoutError",
+    "PyTritonClientUnreachableError",
     "PyTritonClientValueError",
     "RetryPolicy",
     "TLSConfig",

@@ -108,6 +108,15 @@ class PyTritonClientQueueTimeoutError(PyTritonClientTimeoutError, PyTritonClient
     """
 
 
+class PyTritonClientUnreachableError(PyTritonClientTimeoutError, PyTritonClientInferenceServerError):
+    """No server could be reached, nor came back while the request was sent again; nothing was executed.
+
+    It is a `PyTritonClientTimeoutError` too, because nvidia-pytriton's clients raise that over HTTP.
+    """
+
+    failure = Failure.UNREACHABLE
+
+
 class PyTritonClientInvalidRequestError(PyTritonClientInferenceServerError):
     """The server or the model refused the request for a given reason; the same request would be refused again.
 

@@ -87,10 +87,11 @@ def translated(error: PyTritonClientError) -> RequestError:
         status = http.HTTPStatus.UNPROCESSABLE_ENTITY
     elif isinstance(error, PyTritonClientModelUnavailableError):
         status = http.HTTPStatus.NOT_FOUND
-    elif isinstance(error, PyTritonClientTimeoutError):
-        status = http.HTTPStatus.GATEWAY_TIMEOUT
-    elif isinstance(error, PyTritonClientInferenceServerError):
-        status = _STATUS_OF_FAILURE.get(error.failure, status)
+    else:
+        if isinstance(error, PyTritonClientTimeoutError):
+            status = http.HTTPStatus.GATEWAY_TIMEOUT
+        if isinstance(error, PyTritonClientInferenceServerError):  # it may be both
+            status = _STATUS_OF_FAILURE.get(error.failure, status)
     return _failed(status, _without_address(error))
 
 

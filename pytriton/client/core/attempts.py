@@ -158,16 +158,17 @@ class Attempts:
                 if server.was_left_out and not (yield from self._is_back(server, deadline)):
                     continue
                 return (yield from send(server))
-            except PyTritonClientTimeoutError:
-                server.mark_down()
-                raise
             except PyTritonClientInferenceServerError as error:
-                if not is_response(error) or error.failure is Failure.NOT_SERVED or is_stopping(error):
+                is_late = isinstance(error, PyTritonClientTimeoutError)  # for its queue
+                if is_late or not is_response(error) or error.failure is Failure.NOT_SERVED or is_stopping(error):
                     server.mark_down()
                 if error.failure not in _ELSEWHERE:
                     raise
                 if failed is None or not (self._servers.changes and failed.failure is telling):
                     failed = error
+            except PyTritonClientTimeoutError:
+                server.mark_down()
+                raise
             finally:
                 self._servers.release(server)
         raise failed or self._servers.none_ready(self._model[0])

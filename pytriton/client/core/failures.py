@@ -14,6 +14,7 @@ from pytriton.client.exceptions import (
     PyTritonClientInvalidRequestError,
     PyTritonClientQueueTimeoutError,
     PyTritonClientTimeoutError,
+    PyTritonClientUnreachableError,
     PyTritonClientValueError,
 )
 from pytriton.proxy.wire.error_code import ErrorCode
@@ -69,6 +70,8 @@ _BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.MALFORMED)
 
 def server_error(message: str, failure: Failure) -> PyTritonClientInferenceServerError:
     """Creates the error of a request that failed at the server."""
+    if failure is Failure.UNREACHABLE:
+        return PyTritonClientUnreachableError(message)
     error = PyTritonClientInferenceServerError(message)
     error.failure = failure
     return error
@@ -77,6 +80,11 @@ def server_error(message: str, failure: Failure) -> PyTritonClientInferenceServe
 def is_response(error: Exception) -> bool:
     """Returns whether an error is a server's response, so that its connection is still usable."""
     return isinstance(error, PyTritonClientInferenceServerError) and error.failure not in _BROKEN
+
+
+def is_silence(error: object) -> bool:
+    """Returns whether an error means that a server was reached, or may have been, and did not respond in time."""
+    return isinstance(error, PyTritonClientTimeoutError) and not isinstance(error, PyTritonClientInferenceServerError)
 
 
 def is_cut_short(error: BaseException) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytriton.client.core.deadlines import Deadline, in_seconds
+from pytriton.client.core.failures import is_silence
 from pytriton.client.core.port_probe import is_suspicious
 from pytriton.client.core.sansio import Sleep, Steps
 from pytriton.client.core.server_set import ServerSet
@@ -153,7 +154,7 @@ class _Wait:
         if is_up:
             self._up = server
         # A timeout at the last moment is less informative than the result before.
-        elif not (isinstance(state, PyTritonClientTimeoutError) and (self._up or self.reason)):
+        elif not (is_silence(state) and (self._up or self.reason)):
             assert isinstance(state, PyTritonClientError)
             self._up, self.reason = None if self._up is server else self._up, state
 

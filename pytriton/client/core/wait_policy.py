@@ -6,7 +6,7 @@ import math
 import re
 from typing import NamedTuple
 
-from pytriton.client.core.failures import is_temporary, server_error
+from pytriton.client.core.failures import is_silence, is_temporary, server_error
 from pytriton.client.exceptions import (
     Failure,
     PyTritonClientError,
@@ -63,7 +63,7 @@ class WaitLimit:
         self.limit_s = max(self.limit_s, self._limit_s(state))
 
     def _limit_s(self, state: object) -> float:
-        if isinstance(state, PyTritonClientTimeoutError):
+        if is_silence(state):
             return _SILENT_S
         if not isinstance(state, PyTritonClientInferenceServerError) or is_temporary(state):
             return math.inf

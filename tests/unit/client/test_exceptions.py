@@ -23,6 +23,7 @@ NAMES = [
     "PyTritonClientInvalidRequestError",
     "PyTritonClientQueueFullError",
     "PyTritonClientQueueTimeoutError",
+    "PyTritonClientUnreachableError",
 ]
 
 

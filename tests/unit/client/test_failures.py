@@ -58,6 +58,7 @@ def test_errors_of_grpc(status, message, failure):
     error = grpc_failure(URL, f"StatusCode.{status}", message, 1.0)
 
     assert isinstance(error, PyTritonClientInferenceServerError)
+    assert isinstance(error, PyTritonClientTimeoutError) is (failure is Failure.UNREACHABLE)
     assert (error.failure, error.message.endswith(".")) == (failure, True)
     assert is_response(error) is (failure in (Failure.BUSY, Failure.NOT_SERVED, Failure.RESTRICTED, Failure.REFUSED))
 

@@ -29,6 +29,19 @@ def test_addresses_of_servers_are_hidden_from_clients(error, shown):
     assert translated(error).message == shown
 
 
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (failures.timed_out(URL, 3), 504),
+        (failures.server_failure("The server", "Request timeout expired", None), 504),
+        (failures.unreachable(URL, "connection refused"), 503),
+        (failures.lost(URL, "Socket closed"), 502),
+    ],
+)
+def test_the_status_tells_what_went_wrong(error, status):
+    assert translated(error).status == status
+
+
 def test_the_log_has_the_address_of_a_server_that_is_down(caplog):
     translated(failures.unreachable(URL, "connection refused"))
     assert URL in caplog.text
