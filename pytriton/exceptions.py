@@ -46,8 +46,22 @@ class PyTritonValidationError(PyTritonError):
     """Data of an inference callable does not fit the declaration of its inputs or outputs."""
 
 
+class PyTritonArrayError(PyTritonValidationError, ValueError):
+    """Arrays have shapes, or a dtype, that do not fit each other or the batch.
+
+    It is a ValueError too, because nvidia-pytriton raises NumPy's.
+    """
+
+
 class PyTritonInvalidOperationError(PyTritonError):
     """An operation is not possible at this moment, or the server refused it."""
+
+
+class PyTritonContextError(PyTritonInvalidOperationError, PyTritonValidationError):
+    """A function that needs the Triton context was called by something other than the server.
+
+    It is a `PyTritonValidationError` too, because nvidia-pytriton raises that.
+    """
 
 
 class PyTritonBadParameterError(PyTritonError):

@@ -29,6 +29,7 @@ from pytriton.decorators.ordering import (
 from pytriton.decorators.side_by_side import SubStream, interleave
 from pytriton.decorators.streams import RequestItems, Stream, failing_beside, items_of, makes_generators
 from pytriton.exceptions import (
+    PyTritonArrayError,
     PyTritonBadParameterError,
     PyTritonInvalidRequestError,
     PyTritonRuntimeError,
@@ -46,10 +47,6 @@ _PadFunction = Callable[[list[Inputs]], Sequence[Inputs]]
 
 class _MissingInputError(PyTritonValidationError, KeyError):
     """An input is missing in a call. Also a KeyError, which callers may expect."""
-
-
-class _RankError(PyTritonValidationError, ValueError):
-    """Arrays differ in their number of dimensions. Also a ValueError, as NumPy raises."""
 
 
 def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[[FunctionT], FunctionT]:
@@ -153,7 +150,7 @@ class ConstantPadder:
             batches_list: Dictionaries of arrays by name.
 
         Raises:
-            PyTritonValidationError: Arrays of one name differ in their number of dimensions, or the value does not fit
+            PyTritonArrayError: Arrays of one name differ in their number of dimensions, or the value does not fit
                 their dtype.
         """
         widest: dict[Any, tuple[int, ...]] = {}
@@ -162,7 +159,7 @@ class ConstantPadder:
                 shape = array.shape[1:]
                 largest = widest.get(name, shape)
                 if len(shape) != len(largest):
-                    raise _RankError(
+                    raise PyTritonArrayError(
                         f"ConstantPadder: the arrays {name!r} have {len(largest) + 1} and {array.ndim} dimensions, and "
                         "only their sizes may differ; return arrays with the same number of dimensions"
                     )
@@ -187,7 +184,7 @@ class ConstantPadder:
         try:
             padded = np.full((array.shape[0], *shape), value, dtype)
         except (TypeError, ValueError, OverflowError) as error:
-            raise PyTritonValidationError(
+            raise PyTritonArrayError(
                 f"ConstantPadder({value!r}) cannot pad the array {name!r}, whose dtype is {dtype}; use a value of "
                 "that dtype"
             ) from error
@@ -203,7 +200,7 @@ def pad_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inp
     ``ModelConfig.max_batch_size`` that holds the batch. It is for models that are compiled for a few batch sizes.
 
     Raises:
-        PyTritonInvalidOperationError: The call does not come from the server.
+        PyTritonContextError: The call does not come from the server.
         PyTritonValidationError: When applied: it is above a decorator that takes requests.
     """
     arrays = arrays_of("pad_batch", args, kwargs)
@@ -323,12 +320,12 @@ def _join_groups(results: list[Any], groups: list[list[int]], pad_fn: _PadFuncti
         arrays = [each[name] for each in named]
         for array, rows in zip(arrays, groups, strict=True):
             if not isinstance(array, np.ndarray) or array.shape[:1] != (len(rows),):
-                raise PyTritonValidationError(
+                raise PyTritonArrayError(
                     f"@group_by_values made a call with {len(rows)} rows, whose output {name!r} is {shown(array)}: "
                     "return an array with as many rows"
                 )
         if len({array.shape[1:] for array in arrays}) > 1:
-            raise PyTritonValidationError(
+            raise PyTritonArrayError(
                 f"the groups' outputs {name!r} have shapes {[array.shape for array in arrays]}, which cannot be "
                 "joined: pass pad_fn=ConstantPadder() to group_by_values"
             )

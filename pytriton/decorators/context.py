@@ -19,7 +19,7 @@ def triton_context(wrapped: InferFunc, instance: object, args: Arguments, kwargs
     effect.
 
     Raises:
-        PyTritonInvalidOperationError: The call does not come from the server.
+        PyTritonContextError: The call does not come from the server.
 
     Examples:
         >>> @batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonValidationError
+from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.tensor import Tensor
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
@@ -32,7 +32,7 @@ def get_triton_context(wrapped: Any = None, instance: Any = None) -> TritonConte
         instance: The object whose method it is; ignored as well.
 
     Raises:
-        PyTritonValidationError: No call by the server is in progress.
+        PyTritonContextError: No call by the server is in progress.
 
     Examples:
         >>> @wrapt.decorator  # doctest: +SKIP
@@ -41,10 +41,7 @@ def get_triton_context(wrapped: Any = None, instance: Any = None) -> TritonConte
         ...     with histogram.labels(model).time():
         ...         return wrapped(*args, **kwargs)
     """
-    try:
-        return current_context("get_triton_context")
-    except PyTritonInvalidOperationError as error:
-        raise PyTritonValidationError(error.message) from error
+    return current_context("get_triton_context")
 
 
 def get_model_config(wrapped: Any = None, instance: Any = None) -> ModelSpec:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Optional, Protocol, TypedDict
 
-from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonContextError, PyTritonInvalidOperationError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.services.client import CURRENT_CALLER, Caller, ServerClient, current_client
 from pytriton.proxy.services.messages import InferenceCall
@@ -286,12 +286,12 @@ def current_context(what: str) -> TritonContext:
         what: The name of the caller, for the error message.
 
     Raises:
-        PyTritonInvalidOperationError: There is no call in progress; a test may set ``MODEL`` itself.
+        PyTritonContextError: There is no call in progress; a test may set ``MODEL`` itself.
     """
     try:
         spec = MODEL.get()
     except LookupError:
-        raise PyTritonInvalidOperationError(
+        raise PyTritonContextError(
             f"{what} needs the model's configuration, which is known only during a call: bind the function "
             "with Triton.bind and send it a request"
         ) from None

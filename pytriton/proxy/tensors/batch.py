@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from pytriton.exceptions import PyTritonValidationError
+from pytriton.exceptions import PyTritonArrayError, PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, DTYPE_BY_CODE
 from pytriton.proxy.telemetry.spans import BatchSpans, start_spans
 from pytriton.proxy.tensors.bytes_tensor import bytes_array
@@ -344,7 +344,8 @@ def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, A
         The inputs by name, and the number of rows of each request.
 
     Raises:
-        PyTritonValidationError: The requests differ in their inputs or in their shapes.
+        PyTritonArrayError: The requests differ in the shapes of their inputs.
+        PyTritonValidationError: They differ in their inputs.
     """
     batch = _whole_batch(requests)
     if batch is not None:
@@ -363,7 +364,7 @@ def stack_requests(requests: Sequence[Mapping[str, Array]]) -> tuple[dict[str, A
         arrays = [request[name] for request in requests]
         shapes = {array.shape[1:] for array in arrays}
         if len(shapes) > 1:
-            raise PyTritonValidationError(
+            raise PyTritonArrayError(
                 f"requests whose input {name!r} differs in shape cannot be joined: {sorted(shapes)}; let "
                 "clients send one shape, use @sample in place of @batch, or set max_batch_size=1"
             )

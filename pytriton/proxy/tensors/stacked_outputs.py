@@ -8,7 +8,7 @@ from typing import Any, Union, cast
 
 import numpy as np
 
-from pytriton.exceptions import PyTritonValidationError
+from pytriton.exceptions import PyTritonArrayError, PyTritonValidationError
 from pytriton.proxy.types import Array, described
 
 Outputs = Union[Mapping[str, Array], Sequence[Array]]
@@ -37,7 +37,8 @@ class StackedOutputs(list[Any]):
     Rows beyond those of the requests are dropped: a model that computes batches of a fixed size returns them.
 
     Raises:
-        PyTritonValidationError: ``outputs`` are not arrays, or have fewer rows than the requests.
+        PyTritonArrayError: ``outputs`` have fewer rows than the requests.
+        PyTritonValidationError: They are not arrays.
 
     Examples:
         >>> outputs = StackedOutputs({"y": np.array([[1], [2], [3]])}, [1, 2])
@@ -149,9 +150,9 @@ def arrays_of(outputs: object) -> Iterable[Array]:
     return outputs.values() if isinstance(outputs, Mapping) else outputs
 
 
-def wrong_rows(output: str, rows: int, total: int) -> PyTritonValidationError:
+def wrong_rows(output: str, rows: int, total: int) -> PyTritonArrayError:
     """Returns the error for an output that does not have the rows of its batch."""
-    return PyTritonValidationError(
+    return PyTritonArrayError(
         f"output {output} has {rows} rows, but the batch has {total}: its first dimension is the batch"
     )
 

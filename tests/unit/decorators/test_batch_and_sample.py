@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pytriton.decorators import batch, sample
-from pytriton.exceptions import PyTritonValidationError
+from pytriton.exceptions import PyTritonArrayError, PyTritonValidationError
 from pytriton.proxy.types import Request
 
 
@@ -105,7 +105,7 @@ def test_the_function_keeps_its_name_and_signature(decorator):
 
 
 def test_batch_refuses_outputs_with_other_rows():
-    with pytest.raises(PyTritonValidationError, match="output 'b' has 2 rows, but the batch has 3"):
+    with pytest.raises(PyTritonArrayError, match="output 'b' has 2 rows, but the batch has 3"):
         batch(lambda a: {"b": a[1:]})(requests_of(1, 2))
 
 
@@ -116,7 +116,7 @@ def test_batch_refuses_invalid_outputs(returned):
 
 
 def test_batch_refuses_requests_that_differ():
-    with pytest.raises(PyTritonValidationError, match="'a' differs in shape"):
+    with pytest.raises(PyTritonArrayError, match="'a' differs in shape"):
         batch(lambda a: [a])([{"a": np.ones((1, 2))}, {"a": np.ones((1, 3))}])
     with pytest.raises(PyTritonValidationError, match="different inputs"):
         batch(lambda a, b=None: [a])([{"a": np.ones((1, 2))}, {"a": np.ones((1, 2)), "b": np.ones((1, 2))}])

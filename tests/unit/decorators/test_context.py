@@ -14,7 +14,7 @@ from pytriton.decorators import (
     sample,
     triton_context,
 )
-from pytriton.exceptions import PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonContextError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import Tensor
 from pytriton.proxy.types import Request
 
@@ -65,8 +65,10 @@ def test_the_context_knows_the_model(model):
 
 
 def test_without_a_server_there_is_no_context():
-    with pytest.raises(PyTritonInvalidOperationError, match="@triton_context needs the model's configuration"):
+    with pytest.raises(PyTritonContextError, match="@triton_context needs the model's configuration"):
         triton_context(lambda triton_context: None)()
+    assert issubclass(PyTritonContextError, PyTritonValidationError), "as nvidia-pytriton raises"
+    assert issubclass(PyTritonContextError, PyTritonInvalidOperationError)
 
 
 ORDERS = {

@@ -14,7 +14,7 @@ from pytriton.decorators import (
     get_model_config,
     get_triton_context,
 )
-from pytriton.exceptions import PyTritonValidationError
+from pytriton.exceptions import PyTritonContextError, PyTritonValidationError
 from pytriton.model_config import ModelSpec, Tensor
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy import context
@@ -55,7 +55,7 @@ def test_outputs_without_names(outputs, message):
 
 @pytest.mark.parametrize("helper", [get_triton_context, get_model_config])
 def test_outside_of_a_call_there_is_no_context(helper):
-    with pytest.raises(PyTritonValidationError, match="known only during a call"):
+    with pytest.raises(PyTritonContextError, match="known only during a call"):
         helper(print, None)
 
 

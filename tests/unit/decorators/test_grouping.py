@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytriton.decorators import ConstantPadder, batch, group_by_keys, group_by_values, sample
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
+from pytriton.exceptions import PyTritonArrayError, PyTritonBadParameterError, PyTritonValidationError
 
 ONE = np.ones((1, 2), np.float32)
 
@@ -181,11 +181,13 @@ BAD_GROUPS = {
     "an array": (lambda k: k, "returned an array of shape .*: return a dictionary"),
 }
 
+BAD_ARRAYS = {"outputs of other shapes", "outputs with other rows"}
+
 
 @pytest.mark.parametrize("case", BAD_GROUPS)
 def test_groups_that_cannot_be_joined_are_reported(case):
     infer, message = BAD_GROUPS[case]
-    with pytest.raises(PyTritonValidationError, match=message):
+    with pytest.raises(PyTritonArrayError if case in BAD_ARRAYS else PyTritonValidationError, match=message):
         group_by_values("k")(infer)(k=column(1, 2, 2))
 
 
@@ -261,10 +263,15 @@ def test_the_padder_converts_its_text_to_the_kind_of_the_array(texts, value, exp
 
 def test_the_padder_refuses_a_value_that_does_not_fit():
     arrays = [{"y": np.ones((1, 1))}, {"y": np.ones((1, 2))}]
-    with pytest.raises(PyTritonValidationError, match=r"'<pad>'. cannot pad the array 'y', whose dtype is float64"):
+    with pytest.raises(PyTritonArrayError, match=r"'<pad>'. cannot pad the array 'y', whose dtype is float64"):
         ConstantPadder("<pad>")(arrays)
 
 
 def test_the_padder_refuses_arrays_with_other_dimensions():
-    with pytest.raises(PyTritonValidationError, match="'y' have 2 and 3 dimensions"):
+    with pytest.raises(PyTritonArrayError, match="'y' have 2 and 3 dimensions"):
         ConstantPadder()([{"y": np.ones((1, 1))}, {"y": np.ones((1, 1, 1))}])
+
+
+def test_arrays_that_do_not_fit_are_value_errors_too():
+    assert issubclass(PyTritonArrayError, ValueError), "as NumPy and nvidia-pytriton raise"
+    assert issubclass(PyTritonArrayError, PyTritonValidationError)

@@ -6,7 +6,7 @@ import pytest
 from pytriton.decorators import batch, fill_optionals, first_value, group_by_values, pad_batch, sample
 from pytriton.exceptions import (
     PyTritonBadParameterError,
-    PyTritonInvalidOperationError,
+    PyTritonContextError,
     PyTritonRuntimeError,
     PyTritonValidationError,
 )
@@ -240,5 +240,5 @@ def test_pad_batch_does_nothing_to_a_model_without_batching(model):
 
 
 def test_pad_batch_needs_the_model():
-    with pytest.raises(PyTritonInvalidOperationError, match=r"@pad_batch needs the model's configuration.*Triton.bind"):
+    with pytest.raises(PyTritonContextError, match=r"@pad_batch needs the model's configuration.*Triton.bind"):
         pad_batch(lambda x: [x])(x=ONE)
