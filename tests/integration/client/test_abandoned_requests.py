@@ -6,7 +6,10 @@ import asyncio
 import collections
 import concurrent.futures
 import contextlib
+import queue
 import random
+import subprocess
+import sys
 import threading
 import time
 
@@ -223,6 +226,63 @@ def test_a_request_that_timed_out_is_finished_and_its_response_dropped(triton, n
         assert entered.is_set()
         gate.set()
         assert client.infer_sample(X)["y"].tolist() == X.tolist()
+
+
+@pytest.fixture
+def cancelled(triton, name):
+    """Binds a model that takes a second and a half; a queue of whether each of its requests was cancelled by then."""
+    cancelled = queue.Queue()
+
+    def watch(requests):
+        time.sleep(1.5)
+        cancelled.put(requests[0].is_cancelled())
+        return [{"y": request["x"]} for request in requests]
+
+    bind_floats(triton, name, watch, config=ModelConfig(max_batch_size=1))
+    return cancelled
+
+
+def test_a_blocking_client_is_closed_at_once_and_its_connection_later(triton, name, survives, cancelled):
+    with ModelClient(url_of(triton), name, inference_timeout_s=0.1) as client:
+        with pytest.raises(PyTritonClientTimeoutError):
+            client.infer_sample(X)
+        started = time.monotonic()
+    assert time.monotonic() - started < 1
+    assert cancelled.get(timeout=10) is False
+    wait_until(lambda: not any(thread.name == "pytriton-closing" for thread in threading.enumerate()))
+
+
+@pytest.mark.parametrize("ending", ["", "client.close()", "client.close(); child = os.fork(); child and os.wait()"])
+def test_a_program_ends_when_the_server_has_read_its_requests(triton, name, survives, cancelled, ending):
+    program = f"""
+import contextlib, os
+from pytriton.client import ModelClient, PyTritonClientTimeoutError
+client = ModelClient("{url_of(triton)}", "{name}", inference_timeout_s=0.1)
+with contextlib.suppress(PyTritonClientTimeoutError):
+    client.infer_sample([1])
+{ending}
+"""
+    ended = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, text=True, timeout=60)
+    printed = [line for line in ended.stderr.splitlines() if "skipping fork() handlers" not in line]  # by gRPC
+    assert (ended.returncode, printed) == (0, [])
+    assert cancelled.get(timeout=10) is False
+
+
+@pytest.mark.parametrize("timeout_s", [0.1, 2.1])
+def test_an_asyncio_client_is_closed_when_the_server_has_read_its_requests(triton, name, survives, timeout_s):
+    entered, gate = held_model(triton, name)
+
+    async def main():
+        async with AsyncioModelClient(url_of(triton), name) as client:
+            with pytest.raises(PyTritonClientTimeoutError):
+                await client.infer_sample(X, timeout_s=timeout_s)
+            started = time.monotonic()
+        return time.monotonic() - started
+
+    duration_s = asyncio.run(main())
+    gate.set()
+    assert entered.is_set()
+    assert (duration_s < 1) == (timeout_s > 2)
 
 
 def test_a_client_with_abandoned_requests_closes_promptly(triton, name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -54,7 +55,8 @@ class AsyncioGrpcTransport:
         self._closed = False
         self.may_cancel = False
         """Whether the server is known to survive cancellations."""
-        self._abandoned: set[asyncio.Future[Any]] = set()
+        self._abandoned: dict[asyncio.Future[Any], float] = {}
+        """Calls that nothing waits for, and until when closing waits for each: `time.monotonic`."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiting: set[asyncio.Future[None]] = set()  # of that loop
         """Each of them ends the wait for a response."""
@@ -98,6 +100,7 @@ class AsyncioGrpcTransport:
     async def _unless_late(self, response: Any, timeout_s: float) -> bytes:
         """Waits for a response, and abandons it if it takes too long, is cancelled, or the transport is closed."""
         loop = asyncio.get_running_loop()
+        sent = time.monotonic()
         end: asyncio.Future[None] = loop.create_future()
         timer = loop.call_later(timeout_s, _wake, end)
         response.add_done_callback(lambda _: _wake(end))
@@ -108,12 +111,12 @@ class AsyncioGrpcTransport:
                 message: bytes = await response
                 return message
         except asyncio.CancelledError:
-            self.abandon(asyncio.ensure_future(response))
+            self.abandon(asyncio.ensure_future(response), sent)
             raise
         finally:
             timer.cancel()
             self._waiting.discard(end)
-        self.abandon(asyncio.ensure_future(response))
+        self.abandon(asyncio.ensure_future(response), sent)
         raise failures.closed_meanwhile() if self._closed else failures.timed_out(self.url.with_scheme, timeout_s)
 
     async def _look_at_version(self, channel: Channel, headers: Mapping[str, str]) -> None:
@@ -125,13 +128,18 @@ class AsyncioGrpcTransport:
             message = await send(call.message, timeout=VERSION_TIMEOUT_S, metadata=tuple(headers.items()))
             self.may_cancel = may_cancel(call.read(message).version)
 
-    def abandon(self, call: asyncio.Future[Any]) -> None:
-        """Keeps an abandoned call until it is done or the transport is closed."""
-        self._abandoned.add(call)
+    def abandon(self, call: asyncio.Future[Any], sent: float | None = None) -> None:
+        """Keeps an abandoned call until it is done or the transport is closed.
+
+        Args:
+            call: The call.
+            sent: When its request was sent, a `time.monotonic`; now by default.
+        """
+        self._abandoned[call] = (time.monotonic() if sent is None else sent) + CLOSING_TIMEOUT_S
         call.add_done_callback(self._forget)
 
     def _forget(self, call: asyncio.Future[Any]) -> None:
-        self._abandoned.discard(call)
+        self._abandoned.pop(call, None)
         if not call.cancelled():
             call.exception()  # marks it as retrieved
 
@@ -176,8 +184,11 @@ class AsyncioGrpcTransport:
             for end in self._waiting:
                 _wake(end)
             await asyncio.sleep(0)  # waiting tasks abandon their requests
-            if self._abandoned:  # closing the connection would cancel them
-                await asyncio.wait(self._abandoned, timeout=CLOSING_TIMEOUT_S)
+            now = time.monotonic()
+            # Closing the connection cancels them, some of which the server may not have read yet.
+            unread = {call: until for call, until in self._abandoned.items() if until > now}
+            if unread:
+                await asyncio.wait(unread, timeout=max(unread.values()) - now)
             await channel.close()
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pytriton.client.core import failures
+from pytriton.client.core import failures, fork_safety
 from pytriton.client.core.port_probe import other_protocol
 from pytriton.client.exceptions import (
     PyTritonClientInferenceServerError,
@@ -101,15 +101,31 @@ class GrpcTransport:
         return response
 
     def close(self) -> None:
-        """Closes the connection; calls that wait for a response end with an error."""
+        """Closes the connection; calls that wait for a response end with an error.
+
+        If requests were just sent, the connection is closed a moment later, in the background.
+        """
         with self._lock:
             self._closed = True
             channel, self._channel = self._channel, None
-        if channel is not None:
-            # Closing the channel cancels requests, some of which the server may not have read yet.
-            while not self._may_cancel and self._has_just_sent():
-                time.sleep(_CLOSING_POLL_S)
+        if channel is None:
+            return
+        if self._may_cancel or not self._has_just_sent():
             channel.close()
+            return
+        fork_safety.keep_in_children(channel)
+        # Not a daemon: the end of the program, too, would cancel the requests.
+        closing = threading.Thread(target=self._close_later, args=(channel,), name="pytriton-closing", daemon=False)
+        if threading.main_thread().is_alive():
+            closing.start()
+        else:  # the interpreter is exiting, and waits for no further threads
+            closing.run()
+
+    def _close_later(self, channel: Channel) -> None:
+        """Closes a channel when the server has read its requests, which closing cancels."""
+        while self._has_just_sent():
+            time.sleep(_CLOSING_POLL_S)
+        channel.close()
 
     def _send(self, channel: Channel, call: Call, headers: Mapping[str, str], timeout_s: float) -> bytes:
         request = object()
