@@ -33,7 +33,7 @@ from pytriton.server_report import NOT_RUNNING, ServerReport
 from pytriton.utils.console import log_safely
 from pytriton.utils.debounce import Debouncer
 from pytriton.utils.signals import wait_for_event
-from pytriton.utils.workspace import Workspace
+from pytriton.utils.workspace import Workspace, private_folder
 
 LOGGER = logging.getLogger("pytriton.triton")
 
@@ -371,10 +371,7 @@ class ServerSession:
         self._unrecoverable = self._load_error = None
         self.workspace.create()
         self.woken.clear()
-        sockets = self.workspace.path / "sockets"
-        sockets.mkdir(mode=0o700, exist_ok=True)
-        sockets.chmod(0o700)  # it may have existed
-        registry = Registry(sockets)
+        registry = Registry(private_folder(self.workspace.path / "sockets"))
         try:
             server = self._open_server(self.workspace)
             self._deployer.start(server, registry)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
+import os
 import pathlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -92,11 +92,13 @@ class FolderStore:
 
 def _write(path: pathlib.Path, content: bytes) -> None:
     """Writes a file, unless it has that content already: a server can be restarted while the disk is full."""
-    with contextlib.suppress(FileNotFoundError):
-        if path.stat().st_size == len(content) and path.read_bytes() == content:
-            return
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    # A link would let whoever made it choose what is overwritten.
+    with os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b") as file:
+        if file.read(len(content) + 1) != content:
+            file.seek(0)
+            file.truncate()
+            file.write(content)
 
 
 class UploadStore:

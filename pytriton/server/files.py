@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import pytriton
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.utils.workspace import private_folder
 
 SERVER_PATH_VARIABLE = "PYTRITON_SERVER_PATH"
 """Environment variable that names a server's folder, like ``/opt/tritonserver``, to use in place of the bundled one."""
@@ -78,7 +79,7 @@ class ServerFiles:
                 f"TritonConfig.backend_directory is {str(more)!r}, which is not a folder; name one with a folder for "
                 "each backend."
             )
-        folder.mkdir(exist_ok=True)
+        private_folder(folder)
         found = {path.name: path for path in (*_folders(own), *_folders(more))}
         found.update((name, self.backend.parent / name) for name in _BACKENDS)
         for link in folder.iterdir():  # of an earlier server

@@ -33,7 +33,7 @@ from pytriton.server.vulnerabilities import summary
 from pytriton.utils.console import log_safely
 from pytriton.utils.exit_status import describe_exit
 from pytriton.utils.limits import check_limits, limits_hint
-from pytriton.utils.workspace import Workspace
+from pytriton.utils.workspace import Workspace, private_folder
 
 LOGGER = logging.getLogger(__name__)
 
@@ -74,8 +74,7 @@ class LocalServer:
         self.config = with_ports(with_vertex_ai(config))
         check_settings(self.config)
         self.control = control_of(self.config, access)
-        self.repository = workspace.path / "models"
-        self.repository.mkdir(exist_ok=True)
+        self.repository = private_folder(workspace.path / "models")
         self._access = access
         self._workspace = workspace.path
         self._on_exit = on_exit

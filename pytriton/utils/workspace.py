@@ -118,6 +118,20 @@ class Workspace:
             forget_clean_up(self._finalizer)
 
 
+def private_folder(path: pathlib.Path) -> pathlib.Path:
+    """Makes a folder of mode 0700 unless it exists, and gives it that mode if it does: its files run as programs.
+
+    Args:
+        path: The folder; its parent exists.
+
+    Returns:
+        The folder.
+    """
+    path.mkdir(mode=0o700, exist_ok=True)
+    path.chmod(0o700)
+    return path
+
+
 def sweep(folder: pathlib.Path) -> None:
     """Removes what a killed process left in a folder that it used as its workspace.
 

@@ -20,6 +20,7 @@ from serving import (
     Script,
     bind_floats,
     free_ports_environment,
+    full_disk,
     is_ready,
     request_json,
     running_triton,
@@ -312,20 +313,16 @@ def test_a_program_out_of_open_files_keeps_serving_and_recovers(tmp_path):
         assert script.workspaces() == []
 
 
-def test_a_server_is_restarted_while_the_disk_is_full(monkeypatch):
+def test_a_server_is_restarted_while_the_disk_is_full():
     with running_triton() as triton:
         bind_floats(triton, "double", double)
         triton.run()
-
-        def write_bytes(path, data):
-            raise OSError(28, "No space left on device")
-
-        monkeypatch.setattr("pathlib.Path.write_bytes", write_bytes)
-        old = server_of(triton)
-        old.kill()
-        wait_until(lambda: [server for server in servers() if server != old])
-        wait_until(lambda: is_ready(triton))
-        assert send_floats(triton, "double", [1]) == [2]
-        with pytest.raises(PyTritonError, match="No space left on device"):
-            bind_floats(triton, "late", double)
+        with full_disk():
+            old = server_of(triton)
+            old.kill()
+            wait_until(lambda: [server for server in servers() if server != old])
+            wait_until(lambda: is_ready(triton))
+            assert send_floats(triton, "double", [1]) == [2]
+            with pytest.raises(PyTritonError, match="No space left on device"):
+                bind_floats(triton, "late", double)
         assert request_json(triton, "GET", "/v2/models/late")[0] != 200

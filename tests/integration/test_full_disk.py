@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from serving import Script, bind_floats, check_message, double, free_config, send_floats
+from serving import Script, bind_floats, check_message, double, free_config, full_disk, send_floats
 
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonRuntimeError
@@ -21,12 +21,8 @@ def test_a_full_disk_at_bind_is_reported_and_serving_continues(triton, name, is_
         bind_floats(triton, name, double)
     bind_floats(triton, f"{name}_other", double)
     folder = triton._session.workspace.path / "models" / name
-    config = folder / "config.pbtxt"
-    config.unlink(missing_ok=True)
-    folder.mkdir(exist_ok=True)
-    config.symlink_to("/dev/full")  # nothing can be written there, as on a full disk
 
-    with pytest.raises(PyTritonRuntimeError) as caught:
+    with full_disk(), pytest.raises(PyTritonRuntimeError) as caught:
         bind_floats(triton, name, triple)
 
     remedy = "free some space, or name another folder by workspace="
@@ -35,7 +31,6 @@ def test_a_full_disk_at_bind_is_reported_and_serving_continues(triton, name, is_
     if is_bound:
         assert send_floats(triton, name, [1]) == [2]
 
-    config.unlink()
     bind_floats(triton, name, triple)
     assert send_floats(triton, name, [1]) == [3]
 
@@ -43,14 +38,14 @@ def test_a_full_disk_at_bind_is_reported_and_serving_continues(triton, name, is_
 def test_a_full_disk_at_the_start_is_reported_and_run_can_be_repeated():
     triton = Triton(config=free_config(), triton_lifecycle_policy=LATER_WITH_MODELS)
     bind_floats(triton, "double", double)
-    config = triton._session.workspace.path / "models" / "double" / "config.pbtxt"
-    config.parent.mkdir(parents=True)
-    config.symlink_to("/dev/full")
+    assert triton._session.workspace.is_empty()
 
-    with pytest.raises(PyTritonRuntimeError, match=r"model 'double'.*No space left on device.*free some space"):
+    with (
+        full_disk(),
+        pytest.raises(PyTritonRuntimeError, match=r"model 'double'.*No space left on device.*free some space"),
+    ):
         triton.run()
     assert not triton.is_alive()
-    config.unlink()
     with triton:
         triton.run()
         assert send_floats(triton, "double", [1]) == [2]

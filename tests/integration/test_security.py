@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 import tritonclient.grpc
@@ -18,7 +19,14 @@ from serving import (
 )
 
 from pytriton.decorators import batch
-from pytriton.triton import DEFAULT_PROTECTED_ENDPOINTS, VALID_TRITON_ENDPOINTS, Triton, TritonSecurityConfig
+from pytriton.exceptions import PyTritonRuntimeError
+from pytriton.triton import (
+    DEFAULT_PROTECTED_ENDPOINTS,
+    VALID_TRITON_ENDPOINTS,
+    Triton,
+    TritonLifecyclePolicy,
+    TritonSecurityConfig,
+)
 
 MODEL = "Double"
 GRPC_PREFIX = "triton-grpc-protocol-"
@@ -172,11 +180,32 @@ def test_the_command_line_of_the_server_contains_no_secrets():
         assert is_open_over_http(triton, "logging", token_of(triton))
 
 
-def test_the_folder_of_the_sockets_is_private_even_if_it_existed_before(tmp_path):
-    folder = tmp_path / "sockets"
-    folder.mkdir()
-    folder.chmod(0o777)
-    with Triton(config=free_config(), workspace=tmp_path) as triton:
-        triton.run()
+def test_folders_of_a_workspace_that_all_may_read_are_private_whatever_the_umask(tmp_path):
+    (tmp_path / "sockets").mkdir()
+    (tmp_path / "sockets").chmod(0o777)
+    previous = os.umask(0)
+    try:
+        with Triton(config=free_config(), workspace=tmp_path) as triton:
+            bind_floats(triton, MODEL, batch(lambda x: [x * 2]))
+            triton.run()
 
-        assert folder.stat().st_mode & 0o777 == 0o700
+            folders = [path for path in tmp_path.iterdir() if path.is_dir()]
+            assert {"models", "sockets"} <= {folder.name for folder in folders}
+            assert {folder.stat().st_mode & 0o777 for folder in folders} == {0o700}
+    finally:
+        os.umask(previous)
+
+
+def test_a_link_in_the_place_of_a_models_file_is_not_followed(tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = tmp_path / "workspace" / "models" / MODEL
+    folder.mkdir(parents=True)
+    (folder / "config.pbtxt").symlink_to(victim)
+    policy = TritonLifecyclePolicy(launch_triton_on_startup=False, local_model_store=True)
+    triton = Triton(config=free_config(), workspace=tmp_path / "workspace", triton_lifecycle_policy=policy)
+    bind_floats(triton, MODEL, batch(lambda x: [x * 2]))
+
+    with pytest.raises(PyTritonRuntimeError, match=f"model '{MODEL}' cannot be written .*symbolic links"):
+        triton.run()
+    assert victim.read_text() == "precious"

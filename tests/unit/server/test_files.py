@@ -122,6 +122,7 @@ def test_backends_of_a_custom_server_are_available_beside_ours(package, own, tmp
 
     for _ in range(2):  # the folder may be there already
         folder = files.backends(tmp_path / "links")
+        assert folder.stat().st_mode & 0o777 == 0o700
         assert {path.name: path.resolve() for path in folder.iterdir()} == {
             "onnxruntime": own / "backends" / "onnxruntime",
             "pytriton": files.backend,
