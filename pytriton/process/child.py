@@ -24,6 +24,7 @@ from pytriton.proxy.transport.control_channel import ControlChannel
 from pytriton.proxy.wire.control import CommandMessage, CommandReply, decode_reply, encode_command
 from pytriton.server.files import own_files
 from pytriton.utils.exit_status import describe_exit
+from pytriton.utils.working_folder import still_there
 
 LOGGER = logging.getLogger(__name__)
 OUTPUT_LOGGER = logging.getLogger("pytriton.process.output")
@@ -74,7 +75,7 @@ class ChildProcess:
                     stderr=subprocess.STDOUT,
                     # Read now: a model may be bound before the server is started.
                     env={**telemetry_environment(), **json_logs.environment(), **spec.environment},
-                    cwd=spec.folder,
+                    cwd=still_there(spec.folder),
                     start_new_session=True,
                 )
             except BaseException:

@@ -13,6 +13,7 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.process.instance import ProcessInstance
 from pytriton.process.payload import FactorySpec, payload_of
+from pytriton.utils.working_folder import working_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,7 @@ class ProcessSpec(FactorySpec):
         interpreter: The command that runs Python, with its options.
         import_path: The process's ``sys.path``.
         environment: The process's environment variables.
-        folder: Its working directory.
+        folder: Its working directory, if that is still there.
     """
 
     interpreter: tuple[str, ...]
@@ -41,11 +42,7 @@ class ProcessSpec(FactorySpec):
         """
         payload = payload_of(instance, spec, number, "process")
         environment = {**os.environ, **instance.env}
-        try:
-            folder = Path.cwd()
-        except FileNotFoundError:
-            folder = Path("/")
-        return cls(spec, number, payload, _interpreter(spec.name), tuple(sys.path), environment, folder)
+        return cls(spec, number, payload, _interpreter(spec.name), tuple(sys.path), environment, working_folder())
 
 
 def _interpreter(model: str) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.utils.suggestions import nearest
+from pytriton.utils.working_folder import working_folder
 
 LOGGER = logging.getLogger(__name__)
 
@@ -295,6 +296,20 @@ def overlaid(config: TritonConfig, over: TritonConfig) -> TritonConfig:
         9000
     """
     return dataclasses.replace(config, **{name: value for name, value in over.to_dict().items() if value is not None})
+
+
+def with_absolute_paths(config: TritonConfig) -> TritonConfig:
+    """Returns a configuration whose paths still lead to the same files if the program changes its working directory.
+
+    Examples:
+        >>> with_absolute_paths(TritonConfig(log_file="/tmp/log", http_port=8000)).log_file
+        PosixPath('/tmp/log')
+    """
+    folder = working_folder()
+    paths = {name: getattr(config, name) for name, type_ in _FIELD_TYPES.items() if type_ is pathlib.Path}
+    # Unlike Path.expanduser, this leaves the name of an unknown user to the checks of each setting.
+    expanded = {name: os.path.expanduser(path) for name, path in paths.items() if path is not None}  # noqa: PTH111
+    return dataclasses.replace(config, **{name: folder / path for name, path in expanded.items()})
 
 
 def server_flags(config: TritonConfig) -> list[str]:

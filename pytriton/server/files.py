@@ -71,7 +71,6 @@ class ServerFiles:
             PyTritonBadParameterError: ``more`` is not a folder.
         """
         own = self.root / "backends"
-        more = None if more is None else pathlib.Path(more).expanduser()
         if own == self.backend.parent and more is None:
             return own
         if more is not None and not more.is_dir():

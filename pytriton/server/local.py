@@ -15,7 +15,7 @@ from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
 from pytriton.proxy.telemetry.tracer import use_trace_config
 from pytriton.proxy.transport.arena import default_capacity
-from pytriton.server.config import TritonConfig
+from pytriton.server.config import TritonConfig, with_absolute_paths
 from pytriton.server.control import control_of
 from pytriton.server.files import find_server
 from pytriton.server.gate import Gate, GateState
@@ -33,6 +33,7 @@ from pytriton.server.vulnerabilities import summary
 from pytriton.utils.console import log_safely
 from pytriton.utils.exit_status import describe_exit
 from pytriton.utils.limits import check_limits, limits_hint
+from pytriton.utils.working_folder import working_folder
 from pytriton.utils.workspace import Workspace, private_folder
 
 LOGGER = logging.getLogger(__name__)
@@ -71,21 +72,21 @@ class LocalServer:
         """Checks the settings; `start` starts the process."""
         check_limits(default_capacity())
         self._files = find_server(path)
-        self.config = with_ports(with_vertex_ai(config))
+        self.config = with_ports(with_vertex_ai(with_absolute_paths(config)))
         check_settings(self.config)
         self.control = control_of(self.config, access)
         self.repository = private_folder(workspace.path / "models")
         self._access = access
         self._workspace = workspace.path
+        self._folder = working_folder()  # of restarts, too: models may import modules from there
         self._on_exit = on_exit
         self._process: ServerProcess | None = None
         self._gate = Gate()
         self._drain_lock = threading.Lock()
         self._drained_at: float | None = None  # time.monotonic()
         self._restarts = config.restart is not False
-        limit = config.restart_limit
         self._has_logged = False
-        self._policy = RestartPolicy(DEFAULT_LIMIT if limit is None else limit)
+        self._policy = RestartPolicy(DEFAULT_LIMIT if config.restart_limit is None else config.restart_limit)
         self._start_error: Exception | None = None  # of the last restart
         self._stopping = threading.Event()
         self._state = ServerState.STOPPED
@@ -112,7 +113,7 @@ class LocalServer:
             variables = environment_variables(self._files, self.config, self._workspace, self._version)
             variables |= {"PYTRITON_GATE": str(self._gate.fd), "PYTRITON_SERVER_RESTARTS": str(self._policy.restarts)}
             self._process = ServerProcess(
-                str(self._files.launcher), shown, variables | secrets, self._note_exit, [self._gate.fd]
+                str(self._files.launcher), shown, variables | secrets, self._note_exit, [self._gate.fd], self._folder
             )
         except BaseException:
             give_back(self.config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import signal
 import subprocess
 import threading
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.server.log import ServerLog
+from pytriton.utils.working_folder import still_there
 
 _DRAIN_TIMEOUT_S = 1.0  # for the rest of the server's output after its exit
 
@@ -25,6 +27,7 @@ class ServerProcess:
         environment: The subprocess's environment variables.
         on_exit: Called in the watching thread when the subprocess has exited.
         fds: File descriptors that the subprocess inherits.
+        folder: Its working directory, if that is still there; by default, this process's.
 
     Raises:
         PyTritonRuntimeError: It cannot be started.
@@ -37,12 +40,14 @@ class ServerProcess:
         environment: Mapping[str, str],
         on_exit: Callable[[], None],
         fds: Sequence[int] = (),
+        folder: pathlib.Path | None = None,
     ) -> None:
         """Starts the subprocess."""
         self.log = ServerLog()
         self._command = [launcher, str(os.getpid()), *command]
         self._environment = dict(environment)
         self._fds = tuple(fds)
+        self._folder = folder
         self._process: subprocess.Popen[str] | None = None
         self._error: Exception | None = None
         self._started = threading.Event()
@@ -94,6 +99,7 @@ class ServerProcess:
                 self._command,
                 env=self._environment,
                 pass_fds=self._fds,
+                cwd=None if self._folder is None else still_there(self._folder),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

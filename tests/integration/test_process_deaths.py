@@ -23,6 +23,7 @@ from serving import (
     Script,
     bind_floats,
     client_of,
+    double,
     is_running,
     metrics_of,
     request_json,
@@ -233,6 +234,21 @@ def test_requests_fail_with_the_reason_while_a_process_cannot_be_restarted(trito
     wait_until(lambda: sum(bool(again.search(line)) for line in caplog.messages) >= 2)
     (tmp_path / "broken").unlink()
     assert wait_until(lambda: send_floats(triton, name, [1]) == [2], 30)
+
+
+def test_a_process_is_restarted_though_its_folder_was_deleted(triton, name, tmp_path, monkeypatch):
+    folder = tmp_path / "deleted"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    bind_floats(triton, name, ProcessInstance(lambda: double))
+    process = process_of(name)
+    assert process.cwd() == str(folder)
+    monkeypatch.chdir("/")
+    folder.rmdir()
+
+    process.kill()
+    assert restarted(name, process).cwd() == "/"
+    assert send_floats(triton, name, [1]) == [2]
 
 
 @pytest.mark.parametrize("kind", ["slow", "broken"])

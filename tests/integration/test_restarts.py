@@ -228,6 +228,18 @@ def test_models_of_a_repository_are_reloaded_at_the_first_attempt(tmp_path, capl
     assert caplog.text.count("exited unexpectedly") == 3
 
 
+def test_it_is_restarted_in_its_folder_if_the_program_has_left_that(tmp_path, monkeypatch):
+    write_model(tmp_path / "models", "repository")
+    (tmp_path / "backends").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with running_triton(model_repository="models", backend_directory="backends") as triton:
+        triton.run()
+        monkeypatch.chdir("/")
+        kill(triton)
+        assert send_request(triton, "repository", 4)[0] == 8
+        assert server_of(triton).cwd() == str(tmp_path)
+
+
 def test_models_of_a_remote_process_are_reloaded(triton):
     bind_floats(triton, "double", double)
     triton.run()

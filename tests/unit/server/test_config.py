@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.server.capabilities import NEWER_FIELDS
-from pytriton.server.config import ENVIRONMENT_PREFIX, TritonConfig, server_flags
+from pytriton.server.config import ENVIRONMENT_PREFIX, TritonConfig, server_flags, with_absolute_paths
 
 FIELDS = [field.name for field in dataclasses.fields(TritonConfig)]
 SHOWN = st.text(st.characters(codec="ascii", categories=["L", "N", "P"]), min_size=1)
@@ -49,6 +49,28 @@ def test_nothing_is_set_by_default():
 def test_fields_include_those_of_nvidia_pytriton():
     assert (FIELDS[0], FIELDS[49]) == ("model_repository", "buffer_manager_thread_count")
     assert FIELDS[50:] == ["backend_config", *NEWER_FIELDS, *OWN]
+
+
+def test_paths_are_made_absolute_and_nothing_else(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/me")
+    config = TritonConfig(model_repository="repo", log_file="/var/log", backend_directory="~/backends", http_port=1)
+
+    assert with_absolute_paths(config) == TritonConfig(
+        model_repository=tmp_path / "repo",
+        log_file=pathlib.Path("/var/log"),
+        backend_directory=pathlib.Path("/home/me/backends"),
+        http_port=1,
+    )
+
+
+def test_without_a_working_directory_paths_are_those_of_the_root(tmp_path, monkeypatch):
+    folder = tmp_path / "deleted"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    folder.rmdir()
+
+    assert with_absolute_paths(TritonConfig(log_file="log")) == TritonConfig(log_file=pathlib.Path("/log"))
 
 
 @given(CONFIGS)

@@ -70,6 +70,16 @@ def test_it_has_the_given_environment(start):
     assert process.log.tail() == "here"
 
 
+@pytest.mark.parametrize("is_there", [True, False])
+def test_it_runs_in_the_given_folder_or_in_the_root(launcher, tmp_path, is_there):
+    folder = tmp_path if is_there else tmp_path / "deleted"
+    command = [sys.executable, "-c", "import os; print(os.getcwd())"]
+    process = ServerProcess(launcher, command, os.environ, lambda: None, folder=folder)
+
+    assert process.wait(20)
+    assert process.log.tail() == str(tmp_path if is_there else "/")
+
+
 def test_its_exit_is_reported_at_once_with_its_status(start):
     ended = threading.Event()
     process = start("raise SystemExit(5)", ended.set)
