@@ -33,6 +33,8 @@ _SWEEP_TIMEOUT_S = 1.0
 _MAX_PARENT_BYTES = 107 - len("/pytriton-12345678/sockets/p123456/workers")  # of a socket's path
 _SHORT_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 
+_in_use_here: weakref.WeakSet[Workspace] = weakref.WeakSet()
+
 
 class CleanupWarning(UserWarning):
     """Warns of a workspace that could not be removed."""
@@ -96,7 +98,9 @@ class Workspace:
                 if made:
                     shutil.rmtree(self._path, ignore_errors=True)
                 raise
-        self._finalizer = weakref.finalize(self, _release, self._path, lock, kept, made, os.getpid())
+        self._lock = lock
+        self._finalizer = weakref.finalize(self, _release, self._path, lock, kept, made)
+        _in_use_here.add(self)
         clean_up_when_killed(self._finalizer)
 
     def exists(self) -> bool:
@@ -106,6 +110,11 @@ class Workspace:
     def is_empty(self) -> bool:
         """Returns whether the folder holds nothing, or does not exist."""
         return not self.exists() or all(entry.name == _OWNER_FILE for entry in self._path.iterdir())
+
+    def _leave_to_parent(self) -> None:
+        """Forgets, in a forked child, that the folder is in use; otherwise its lock would outlive the parent."""
+        if self._finalizer is not None and self._finalizer.detach() is not None:
+            os.close(self._lock)
 
     def clean(self) -> None:
         """Removes the files that were added since `create`, and the folder itself if it was created then.
@@ -283,9 +292,7 @@ def _read_record(folder: pathlib.Path) -> tuple[list[str], bool] | None:
         return None
 
 
-def _release(folder: pathlib.Path, lock: int, kept: list[str], made: bool, pid: int) -> None:
-    if os.getpid() != pid:  # a forked child has the object, but does not own the folder
-        return
+def _release(folder: pathlib.Path, lock: int, kept: list[str], made: bool) -> None:
     try:
         _remove(folder, kept, made)
     finally:
@@ -337,3 +344,12 @@ def _named_errors(path: pathlib.Path) -> Iterator[None]:
         raise PyTritonRuntimeError(
             f"The workspace {str(path)!r} cannot be written ({error.strerror}); {also}{remedy}."
         ) from error
+
+
+def _leave_all_to_parent() -> None:
+    for workspace in list(_in_use_here):
+        workspace._leave_to_parent()
+    _in_use_here.clear()
+
+
+os.register_at_fork(after_in_child=_leave_all_to_parent)

@@ -225,6 +225,29 @@ print(workspace.exists())
     assert result.stdout.split() == ["True"]
 
 
+def test_a_forked_child_does_not_keep_the_workspace_of_a_killed_process(tmp_path):
+    code = """
+import os, signal, sys
+from pytriton.utils.workspace import Workspace
+workspace = Workspace(sys.argv[1])
+reading, writing = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(1)
+    os.write(writing, b"forked")
+    signal.pause()
+os.read(reading, 6)
+print(child, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    command = [sys.executable, "-c", code, str(tmp_path / "mine")]
+    child = int(subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout)
+    try:
+        assert Workspace(tmp_path / "mine").is_empty()
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 def test_files_of_a_killed_process_are_swept_by_the_next(home):
     left = killed_process()
     assert (left / "models" / "config.pbtxt").exists()
