@@ -23,7 +23,7 @@ from pytriton.proxy.telemetry.tracer import telemetry_environment
 from pytriton.proxy.transport.control_channel import ControlChannel
 from pytriton.proxy.wire.control import CommandMessage, CommandReply, decode_reply, encode_command
 from pytriton.server.files import own_files
-from pytriton.utils.exit_status import describe_exit
+from pytriton.utils.exit_status import describe_exit, has_exited, wait_for_returncode
 from pytriton.utils.working_folder import still_there
 
 LOGGER = logging.getLogger(__name__)
@@ -125,7 +125,7 @@ class ChildProcess:
                 timeout_s = None
             while True:
                 ready = selector.select(timeout_s)
-                has_ended = self._popen.poll() is not None
+                has_ended = has_exited(self._popen)
                 for key, _ in ready:
                     if not key.data():
                         selector.unregister(key.fileobj)
@@ -140,7 +140,7 @@ class ChildProcess:
             while self._receive(unasked, 0):
                 pass
             output.close()
-        return describe_exit(self._popen.wait())
+        return describe_exit(wait_for_returncode(self._popen))
 
     def _receive(self, unasked: Then, timeout_s: float | None = None) -> bool:
         try:

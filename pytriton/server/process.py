@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.server.log import ServerLog
+from pytriton.utils.exit_status import wait_for_returncode
 from pytriton.utils.working_folder import still_there
 
 _DRAIN_TIMEOUT_S = 1.0  # for the rest of the server's output after its exit
@@ -49,6 +50,7 @@ class ServerProcess:
         self._fds = tuple(fds)
         self._folder = folder
         self._process: subprocess.Popen[str] | None = None
+        self._returncode: int | None = None
         self._error: Exception | None = None
         self._started = threading.Event()
         self._ended = threading.Event()
@@ -69,8 +71,8 @@ class ServerProcess:
 
     @property
     def returncode(self) -> int | None:
-        """Its exit status, or minus the signal that killed it; None while it is running."""
-        return self._process.returncode if self._process is not None and self._ended.is_set() else None
+        """Its exit status, or minus the signal that killed it; None while it is running, or if that is unknown."""
+        return self._returncode if self._ended.is_set() else None
 
     def is_alive(self) -> bool:
         """Returns whether it is running."""
@@ -113,7 +115,7 @@ class ServerProcess:
             self._started.set()
             return
         self._started.set()
-        process.wait()
+        self._returncode = wait_for_returncode(process)
         reader.join(_DRAIN_TIMEOUT_S)  # processes started by its models may survive and keep its output open
         self._ended.set()
         on_exit()
