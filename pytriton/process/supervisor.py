@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecoverableError
 from pytriton.process.child import ChildProcess
+from pytriton.process.pulse import Pulse
 from pytriton.process.spec import ProcessSpec
 from pytriton.process.supervision import RESTARTING, RestartLoop
 from pytriton.proxy.registry import AdmissionStatus
@@ -48,6 +50,7 @@ class WorkerSupervisor:
         self._admission: AdmissionMessage | None = None
         self._status: tuple[float, CommandReply] | None = None  # the latest status and when it came
         self._is_polled = False
+        self._pulse: Pulse | None = None  # with a watchdog, once the inference callable has been created
         self._load_error = ""  # the factory's error, from the process
         self._failure = ""  # why there is no process
         self._is_awaited = False  # by an instance, which then receives the failure; later ones wait, too
@@ -101,10 +104,8 @@ class WorkerSupervisor:
 
     def retire(self) -> None:
         """Stops the process once no model instance is connected."""
-        with self._lock:
-            self._loop.closing.set()
-            child = self._child if self._is_loaded else None
-        if child is not None:
+        child, is_loaded = self._close()
+        if child is not None and is_loaded:
             child.send(CommandMessage(Command.RETIRE), self._check)
 
     def end_streams(self, _reason: str) -> None:
@@ -116,9 +117,7 @@ class WorkerSupervisor:
 
     def stop(self) -> None:
         """Tells the process to stop, without waiting."""
-        with self._lock:
-            self._loop.closing.set()
-            child, is_loaded = self._child, self._is_loaded
+        child, is_loaded = self._close()
         if child is None:
             return
         if is_loaded:
@@ -138,6 +137,14 @@ class WorkerSupervisor:
         if child is not None:
             child.kill()
         self._loop.join()
+
+    def _close(self) -> tuple[ChildProcess | None, bool]:
+        """Notes that no process is needed any more; returns the process, and whether it has created its callable."""
+        with self._lock:
+            self._loop.closing.set()
+            if self._pulse is not None:
+                self._pulse.end()  # a process that stops does not respond
+            return self._child, self._is_loaded
 
     def _note_end(self, how: str, was_loaded: bool, is_last: bool) -> None:
         with self._lock:
@@ -168,7 +175,9 @@ class WorkerSupervisor:
         finally:
             with self._lock:
                 is_loaded = self._is_loaded
-                self._child = self._admission = self._status = None
+                if self._pulse is not None:
+                    self._pulse.end()
+                self._child = self._admission = self._status = self._pulse = None
                 self._is_loaded = self._is_polled = False
             shutil.rmtree(folder, ignore_errors=True)
         if is_loaded:
@@ -186,6 +195,10 @@ class WorkerSupervisor:
         with self._lock:
             self._is_loaded = True
             is_closing = self._loop.closing.is_set()
+            limit_s = self._spec.model.config.watchdog_secs
+            if limit_s is not None and not is_closing:
+                self._pulse = Pulse(self._spec.name, limit_s, functools.partial(_ask, child), child.kill)
+                self._pulse.start()
         self._loop.settled.set()
         if is_closing:
             child.kill()
@@ -221,3 +234,7 @@ class WorkerSupervisor:
     def _check(self, reply: CommandReply) -> None:
         if reply.error:
             LOGGER.error("the process of %s failed: %s\n%s", self._spec.name, reply.error, reply.detail)
+
+
+def _ask(child: ChildProcess, then: Callable[[], None]) -> None:
+    child.send(CommandMessage(Command.STATUS), lambda _: then())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import faulthandler
 import logging
 import re
 import sys
@@ -185,6 +187,64 @@ def test_a_process_that_hangs_is_replaced_and_its_requests_fail(triton, name):
     wait_until(lambda: send_floats(triton, name, [3]) == [3])
     assert process_of(name).pid != before
     wait_until(lambda: is_model_ready(triton, name))
+
+
+def test_a_process_that_is_stopped_is_replaced(triton, name, caplog):
+    bind_floats(triton, name, ProcessInstance(hang_on_negative), config=WATCHED)
+    before = process_of(name)
+    before.suspend()
+
+    assert "the worker has gone" in send_floats(triton, name, [1])
+    wait_until(lambda: send_floats(triton, name, [3]) == [3])
+    assert not before.is_running()
+    assert "has not responded for 1.5 s, and is killed" in caplog.text
+
+
+def hold_the_gil_at_once():
+    def infer(requests):
+        faulthandler.dump_traceback_later(3600)  # of the program's own, in place of the watchdog's
+        ctypes.PyDLL(None).sleep(60)
+        return [{"y": request["x"]} for request in requests]
+
+    return infer
+
+
+def test_a_process_whose_callable_replaces_the_timer_is_replaced_too(triton, name):
+    bind_floats(triton, name, ProcessInstance(hold_the_gil_at_once), config=WATCHED)
+    start = time.monotonic()
+
+    assert "the worker has gone" in send_floats(triton, name, [1])
+    assert time.monotonic() - start < 10
+
+
+def lose_stderr():
+    class StreamToLogger:
+        def write(self, text):
+            pass
+
+    def infer(requests):
+        sys.stderr = StreamToLogger()
+        for request in requests:
+            if (request["x"] < 0).any():
+                ctypes.PyDLL(None).sleep(60)
+            if (request["x"] > 1).any():
+                time.sleep(60)
+        return [{"y": request["x"]} for request in requests]
+
+    return infer
+
+
+@pytest.mark.parametrize("number", [-1, 2], ids=["holding_the_gil", "releasing_the_gil"])
+def test_a_process_without_a_real_stderr_is_replaced_if_it_hangs_and_not_before(triton, name, number):
+    bind_floats(triton, name, ProcessInstance(lose_stderr), config=WATCHED)
+    process = process_of(name)
+    end = time.monotonic() + 3 * WATCHDOG_S
+    while time.monotonic() < end:
+        assert send_floats(triton, name, [1]) == [1]
+
+    assert process_of(name) == process
+    assert "the worker has gone" in send_floats(triton, name, [number])
+    wait_until(lambda: send_floats(triton, name, [1]) == [1])
 
 
 def test_without_a_watchdog_nothing_is_reported(triton, name, caplog):

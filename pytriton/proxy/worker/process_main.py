@@ -227,7 +227,7 @@ def _handle_commands(handler: CommandHandler, main_thread: MainThread) -> None:
         os._exit(1)  # it is useless without its supervisor
     except BaseException:
         traceback.print_exc()
-        sys.stderr.flush()
+        _flush_stderr()
         os._exit(1)
     flush()
     exit_process(main_thread, handler.release)
@@ -236,8 +236,13 @@ def _handle_commands(handler: CommandHandler, main_thread: MainThread) -> None:
 def _end_process_that_hangs(hangs: bool) -> None:
     """Exits this process, so that its supervisor starts another; requests in flight fail."""
     if hangs:
-        sys.stderr.flush()
+        _flush_stderr()
         os._exit(_HUNG)
+
+
+def _flush_stderr() -> None:
+    with contextlib.suppress(Exception):  # a model may have put anything, or nothing, in its place
+        sys.stderr.flush()
 
 
 def _owner_fd() -> int | None:

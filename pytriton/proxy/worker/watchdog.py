@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import faulthandler
 import logging
+import os
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 
+_STDERR = 2
 _LONGEST_PAUSE_S = 1.0
 # The frame attributes of coroutines, async generators and generators.
 _FRAMES = ("cr_frame", "ag_frame", "gi_frame")
@@ -50,11 +52,13 @@ class Watchdog:
         self._model = model
         self._ends_process = ends_process
         self._timeout_s = timeout_s
+        self._pause_s = min(timeout_s / 4, _LONGEST_PAUSE_S)
         self._on_hang = on_hang
         self._calls: dict[object, _Call] = {}
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._thread: threading.Thread | None = None
+        self._stderr: int | None = None  # the process's own, even if the program replaces or closes that
 
     def begin(self, key: object, task: asyncio.Task[Any] | None = None) -> None:
         """Notes that a call begins in this thread, or in a task.
@@ -67,8 +71,11 @@ class Watchdog:
         with self._lock:
             self._calls[key] = call
             if self._thread is None:
+                with contextlib.suppress(OSError):  # there is none
+                    self._stderr = os.dup(_STDERR)
                 self._thread = threading.Thread(target=self._run, name="pytriton-watchdog", daemon=True)
                 self._thread.start()
+                self._set_timer()  # here: the call may hold the GIL before the thread runs
 
     def progress(self, key: object) -> None:
         """Notes that a stream has taken a step."""
@@ -105,11 +112,8 @@ class Watchdog:
             LOGGER.warning("Model %r: no call of the inference callable hangs any more.", self._model)
 
     def _run(self) -> None:
-        pause_s = min(self._timeout_s / 4, _LONGEST_PAUSE_S)
-        while not self._closed.wait(pause_s):
-            # A thread that does not release the GIL blocks this one, too; then faulthandler's timer reports it.
-            with contextlib.suppress(AttributeError, OSError, RuntimeError, ValueError):  # there may be no stderr
-                faulthandler.dump_traceback_later(self._timeout_s + pause_s, file=sys.stderr, exit=self._ends_process)
+        while not self._closed.wait(self._pause_s):
+            self._set_timer()
             now = time.monotonic()
             with self._lock:
                 late = [call for call in self._calls.values() if now > call.deadline and not call.is_late]
@@ -120,6 +124,20 @@ class Watchdog:
             for _ in late:
                 self._on_hang(True)
         faulthandler.cancel_dump_traceback_later()
+        if self._stderr is not None:
+            with contextlib.suppress(OSError):  # the program has closed it
+                os.close(self._stderr)
+
+    def _set_timer(self) -> None:
+        """Has faulthandler report a call that blocks the watching thread, because it does not release the GIL."""
+        if self._stderr is None:
+            return
+        try:
+            faulthandler.dump_traceback_later(
+                self._timeout_s + self._pause_s, file=self._stderr, exit=self._ends_process
+            )
+        except (OSError, OverflowError, RuntimeError, ValueError):
+            faulthandler.cancel_dump_traceback_later()  # an earlier one would end a process that does not hang
 
     def _report(self, call: _Call) -> None:
         LOGGER.error(
