@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecoverableError
 from pytriton.process.child import ChildProcess
-from pytriton.process.pulse import Pulse
+from pytriton.process.heartbeat import Heartbeat
 from pytriton.process.spec import ProcessSpec
 from pytriton.process.supervision import RESTARTING, RestartLoop
 from pytriton.proxy.registry import AdmissionStatus
@@ -50,7 +50,7 @@ class WorkerSupervisor:
         self._admission: AdmissionMessage | None = None
         self._status: tuple[float, CommandReply] | None = None  # the latest status and when it came
         self._is_polled = False
-        self._pulse: Pulse | None = None  # with a watchdog, once the inference callable has been created
+        self._heartbeat: Heartbeat | None = None  # with a watchdog, once the inference callable has been created
         self._load_error = ""  # the factory's error, from the process
         self._failure = ""  # why there is no process
         self._is_awaited = False  # by an instance, which then receives the failure; later ones wait, too
@@ -142,8 +142,8 @@ class WorkerSupervisor:
         """Notes that no process is needed any more; returns the process, and whether it has created its callable."""
         with self._lock:
             self._loop.closing.set()
-            if self._pulse is not None:
-                self._pulse.end()  # a process that stops does not respond
+            if self._heartbeat is not None:
+                self._heartbeat.end()  # a process that stops does not respond
             return self._child, self._is_loaded
 
     def _note_end(self, how: str, was_loaded: bool, is_last: bool) -> None:
@@ -175,9 +175,9 @@ class WorkerSupervisor:
         finally:
             with self._lock:
                 is_loaded = self._is_loaded
-                if self._pulse is not None:
-                    self._pulse.end()
-                self._child = self._admission = self._status = self._pulse = None
+                if self._heartbeat is not None:
+                    self._heartbeat.end()
+                self._child = self._admission = self._status = self._heartbeat = None
                 self._is_loaded = self._is_polled = False
             shutil.rmtree(folder, ignore_errors=True)
         if is_loaded:
@@ -197,8 +197,8 @@ class WorkerSupervisor:
             is_closing = self._loop.closing.is_set()
             limit_s = self._spec.model.config.watchdog_secs
             if limit_s is not None and not is_closing:
-                self._pulse = Pulse(self._spec.name, limit_s, functools.partial(_ask, child), child.kill)
-                self._pulse.start()
+                self._heartbeat = Heartbeat(self._spec.name, limit_s, functools.partial(_ask, child), child.kill)
+                self._heartbeat.start()
         self._loop.settled.set()
         if is_closing:
             child.kill()

@@ -1,4 +1,4 @@
-"""Processes that no longer respond are killed, but not those that are only late."""
+"""The heartbeat of worker processes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from pytriton.process import pulse
-from pytriton.process.pulse import Pulse
+from pytriton.process import heartbeat
+from pytriton.process.heartbeat import Heartbeat
 
 PAUSE_S = 0.01
 TIMEOUT_S = 20
@@ -31,16 +31,16 @@ class Process:
 @pytest.fixture
 def watch(monkeypatch):
     """Watches a process until the end of the test."""
-    monkeypatch.setattr(pulse, "_SHORTEST_PAUSE_S", PAUSE_S)
-    pulses = []
+    monkeypatch.setattr(heartbeat, "_SHORTEST_PAUSE_S", PAUSE_S)
+    heartbeats = []
 
     def watch(process, limit_s=PAUSE_S):
-        pulses.append(Pulse("model 'm' (instance 0)", limit_s, process.ask, process.killed.set))
-        pulses[-1].start()
-        return pulses[-1]
+        heartbeats.append(Heartbeat("model 'm' (instance 0)", limit_s, process.ask, process.killed.set))
+        heartbeats[-1].start()
+        return heartbeats[-1]
 
     yield watch
-    for each in pulses:
+    for each in heartbeats:
         each.end()
 
 
@@ -86,7 +86,7 @@ def test_after_the_end_nothing_is_killed(watch):
     watched.end()
 
     for thread in threading.enumerate():
-        if thread.name == "pytriton-pulse":
+        if thread.name == "pytriton-heartbeat":
             thread.join(TIMEOUT_S)
             assert not thread.is_alive()
     assert not process.killed.is_set()

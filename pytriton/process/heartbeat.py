@@ -1,4 +1,4 @@
-"""The pulse of a worker process: notices that it no longer responds at all, not even by its own watchdog."""
+"""The heartbeat of a worker process: notices that it no longer responds at all, not even by its own watchdog."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHORTEST_PAUSE_S = 0.25
 _PAUSES = 6  # 1.5 times the limit, so that the process's own watchdog, which shows the stacks, comes first
 
 
-class Pulse:
+class Heartbeat:
     """Kills a process that has not responded for too long: one that is stopped, or does not release the GIL.
 
     Time in which this process itself does not run, because both are stopped, does not count.
@@ -40,7 +40,7 @@ class Pulse:
     def start(self) -> None:
         """Starts to check the process in a thread, if there can be another."""
         with contextlib.suppress(RuntimeError):
-            threading.Thread(target=self._run, name="pytriton-pulse", daemon=True).start()
+            threading.Thread(target=self._run, name="pytriton-heartbeat", daemon=True).start()
 
     def end(self) -> None:
         """Stops the checks: the process has exited, or is about to."""
