@@ -1,4 +1,4 @@
-"""The heartbeat of worker processes."""
+"""Worker processes that no longer respond are killed, but not those that are only late."""
 
 from __future__ import annotations
 
