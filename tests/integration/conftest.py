@@ -77,3 +77,20 @@ def quiet_log(caplog):
 def callees(triton):
     """Models that any test may call."""
     bind_callees(triton)
+
+
+@pytest.fixture
+def run_script(tmp_path):
+    """Runs a script until it says that it is ready."""
+    started = []
+
+    def run(code, *arguments):
+        script = serving.Script(tmp_path, code, *arguments)
+        started.append(script)
+        assert script.line().startswith("ready")
+        (script.server,) = serving.servers(script.pid)
+        return script
+
+    yield run
+    for script in started:
+        script.__exit__()

@@ -5,10 +5,8 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import contextlib
-import errno
 import functools
 import http.client
-import io
 import json
 import os
 import pathlib
@@ -284,19 +282,6 @@ def held_model(triton, name, **arguments):
 
     bind_floats(triton, name, hold, **arguments)
     return entered, gate
-
-
-class _FileOnFullDisk(io.FileIO):
-    def write(self, data):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-@contextlib.contextmanager
-def full_disk():
-    """Lets this process read files of models, but not write them, as on a full disk."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("os.fdopen", _FileOnFullDisk)
-        yield
 
 
 def wait_until(condition, timeout_s=10.0, what="the condition"):

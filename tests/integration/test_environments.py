@@ -15,12 +15,12 @@ import time
 import numpy as np
 import psutil
 import pytest
+from full_disk import full_disk
 from serving import (
     HOST,
     Script,
     bind_floats,
     free_ports_environment,
-    full_disk,
     is_ready,
     request_json,
     running_triton,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from serving import Script, bind_floats, check_message, double, free_config, full_disk, send_floats
+from full_disk import full_disk
+from serving import Script, bind_floats, check_message, double, free_config, send_floats
 
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonRuntimeError

@@ -11,30 +11,25 @@ from peers import is_last, listening, proxy_of, refusing, silent
 from serving import HOST, Background, bind_floats, free_config, wait_until
 
 from pytriton.client import (
-    DecoupledModelClient,
     Failure,
     ModelClient,
     PyTritonClientClosedError,
     PyTritonClientError,
     PyTritonClientInferenceServerError,
-    PyTritonClientModelNotReadyError,
     PyTritonClientModelUnavailableError,
     PyTritonClientTimeoutError,
 )
 from pytriton.client.core import wait_policy
-from pytriton.model_config import ModelConfig
 from pytriton.triton import Triton
 
 AT_ONCE_S = 5.0
+"""Far less than the timeout of 300 s, also where the machine is busy."""
 OTHER_PROGRAM_S = 0.5  # in place of five seconds
 
 
 @pytest.fixture(autouse=True)
 def other_programs_are_waited_for_shortly(monkeypatch):
     monkeypatch.setattr(wait_policy, "_OTHER_PROGRAM_S", OTHER_PROGRAM_S)
-
-
-"""Far less than the timeout of 300 s, also where the machine is busy."""
 
 
 def echo(requests):
@@ -112,68 +107,11 @@ def test_a_client_waits_for_a_model_that_is_loaded_after_the_start(protocol, por
 
 
 @every_kind
-@pytest.mark.parametrize("version", [None, "2"], ids=["no version", "another version"])
-def test_with_a_timeout_a_client_waits_for_a_model_that_is_bound_later(triton, name, kind, protocol, version, caplog):
-    """Also for one of `RemoteTriton`."""
-    url = url_of(triton, protocol)
-    if version is not None:
-        bind_floats(triton, name, echo, config=config_for(kind))
-    with open_client(kind, url, name, model_version=version, init_timeout_s=60) as client:
-        response = Background(lambda: client.infer_sample([1]))
-        wait_until(lambda: caplog.records)
-        bind_floats(triton, name, echo, model_version=int(version or 1), config=config_for(kind))
-        assert response.finish(60).result["y"] == [1]
-    missing = f"'{name}' version 2; it has version 1 of it." if version else f"'{name}'; it has "
-    (record,) = caplog.records
-    message = record.getMessage()
-    assert message.startswith(f"Still waiting, up to 60 s: The server at {url} is ready and has no model {missing}")
-
-
-@pytest.mark.parametrize("client_class", [ModelClient, DecoupledModelClient])
-def test_with_a_timeout_an_eager_client_waits_for_a_model_that_is_bound_later(triton, name, client_class, caplog):
-    def create():
-        return client_class(url_of(triton, "grpc"), name, lazy_init=False, init_timeout_s=60)
-
-    client = Background(create)
-    wait_until(lambda: caplog.records)
-    bind_floats(triton, name, echo, config=ModelConfig(decoupled=client_class is DecoupledModelClient))
-    with client.finish(60).result as created:
-        assert created.model_config.model_name == name
-
-
-@every_kind
-def test_the_error_of_a_wait_names_the_missing_model(triton, name, kind, protocol):
-    bind_floats(triton, name, echo)
-    with (
-        open_client(kind, url_of(triton, protocol), name.upper(), init_timeout_s=0.5) as client,
-        pytest.raises(PyTritonClientModelNotReadyError) as caught,
-    ):
-        client.infer_sample([1])
-    missing = f"is ready and has no model '{name.upper()}'; it has "
-    assert missing in caught.value.message
-    assert caught.value.message.endswith(f" Did you mean '{name}'? The client waited 0.5 s for it.")
-
-
-@every_kind
 def test_a_missing_model_on_a_ready_server(triton, name, kind, protocol):
     bind_floats(triton, name, echo)
     with open_client(kind, url_of(triton, protocol), "no-such-model") as client:
         message = r"is ready and has no model 'no-such-model'; it has 'test_"
         fails_at_once(client, PyTritonClientModelUnavailableError, message)
-
-
-def test_repeated_waits_find_a_model_that_is_bound_later(triton, protocol, name):
-    timeouts = 0
-    with ModelClient(url_of(triton, protocol), name) as client:
-        while True:
-            try:
-                client.wait_for_model(0.3)
-                break
-            except PyTritonClientTimeoutError:
-                timeouts += 1
-                if timeouts == 2:
-                    bind_floats(triton, name, echo)
-    assert timeouts == 2
 
 
 @every_kind
