@@ -22,14 +22,14 @@ class CommandParser(argparse.ArgumentParser):
         self.add_argument(name, **settings)
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses arguments, as the parser of ``pytriton`` asks for.
+        """Parses the arguments after the command; the parser of ``pytriton`` calls this.
 
         Args:
             args: The words after the command.
             namespace: Where to store what they set.
 
         Returns:
-            The parsed options, and an empty list, as nothing is left to be reported without the command's usage.
+            The parsed options, and an empty list: unknown arguments are reported here, with the command's usage.
         """
         options, rest = super().parse_known_args(args, namespace)  # it ends the list at the first option after it
         unknown = rest if self._list is None else [word for word in rest if word.startswith("-")]

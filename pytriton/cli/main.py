@@ -19,8 +19,8 @@ from pytriton.exceptions import PyTritonError
 
 TOKEN_VARIABLE = "PYTRITON_ACCESS_TOKEN"
 _TIMEOUT_HELP = (
-    f"seconds to wait for a response (default: {DEFAULT_TIMEOUT_S:g}), and for a server that starts, or a model "
-    "that is bound, later, which by default is not waited for"
+    f"seconds to wait for a response (default: {DEFAULT_TIMEOUT_S:g}), and for a server that starts later or a model "
+    "that is bound later, neither of which is waited for by default"
 )
 _FLAGS = {"init_timeout_s": "--timeout", "inference_timeout_s": "--timeout", "access_token": "--token"}
 """The flags for arguments of clients."""

@@ -109,7 +109,7 @@ class PyTritonClientQueueTimeoutError(PyTritonClientTimeoutError, PyTritonClient
 
 
 class PyTritonClientUnreachableError(PyTritonClientTimeoutError, PyTritonClientInferenceServerError):
-    """No server could be reached, nor came back while the request was sent again; nothing was executed.
+    """A server could no longer be reached, even when the request was sent again; nothing was executed.
 
     It is a `PyTritonClientTimeoutError` too, because nvidia-pytriton's clients raise that over HTTP.
     """

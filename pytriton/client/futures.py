@@ -45,8 +45,8 @@ class FuturesModelClient:
         max_workers: Maximum number of requests in flight; None for the default.
         max_queue_size: Maximum number of further requests in the queue; None for the default.
         non_blocking: Raise `PyTritonClientQueueFullError` when the queue is full, instead of waiting for room.
-        init_timeout_s: How long to wait until the model is ready, also for a server that starts, or a model that is
-            bound, later; see `ModelClient`.
+        init_timeout_s: How long to wait until the model is ready, also for a server that starts later, and for a model
+            that is bound later; see `ModelClient`.
         inference_timeout_s: How long to wait for a response after the request is sent; 60 s by default. A call also
             waits this long for room in the queue.
 

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Callable, Sized
 
 from pytriton.gateway.config import GatewayConfig
-from pytriton.utils.limits import leaves_files
+from pytriton.utils.limits import has_spare_files
 
 
 class Handshakes(asyncio.Protocol):
@@ -45,7 +45,7 @@ class Handshakes(asyncio.Protocol):
         transport.abort()
 
     def _begin(self, connection: socket.socket) -> None:
-        if not leaves_files(connection.fileno()):
+        if not has_spare_files(connection.fileno()):
             connection.close()
             return
         task = asyncio.get_running_loop().create_task(self._shake_hands(connection))

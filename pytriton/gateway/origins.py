@@ -54,12 +54,15 @@ class OriginPolicy:
             return
         if origin not in ("", "null") and origin.partition("://")[2] == request.header("host").lower():
             return
-        # A page that does not ask for the response, as with `no-cors`, need not tell its origin.
-        page = f"a page of {origin[:_MAX_SHOWN]!r}" if origin else f"a page without an origin ({site[:_MAX_SHOWN]!r})"
-        raise RequestError(
-            http.HTTPStatus.FORBIDDEN,
-            f"The request was sent by {page}, which is not in GatewayConfig.cors_origins.",
+        message = (
+            f"The request was sent by a page of {origin[:_MAX_SHOWN]!r}, which is not in GatewayConfig.cors_origins."
         )
+        if not origin:  # as of a page that does not ask for the response, with `no-cors`
+            message = (
+                "The request was sent by a page of another site, without its Origin (Sec-Fetch-Site is "
+                f"{site[:_MAX_SHOWN]!r}): send it with CORS, from an origin in GatewayConfig.cors_origins."
+            )
+        raise RequestError(http.HTTPStatus.FORBIDDEN, message)
 
 
 def origins_of(given: Sequence[str]) -> list[str]:

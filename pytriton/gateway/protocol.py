@@ -14,7 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.request import cancel
-from pytriton.utils.limits import leaves_files
+from pytriton.utils.limits import has_spare_files
 
 _HEAD = b"HTTP/1.1 "
 _INTERIM = b"HTTP/1.1 1"  # 100 Continue, for which the client waits
@@ -111,7 +111,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._cycles = []
         super().connection_made(self._response)  # type: ignore[arg-type]
         descriptor = transport.get_extra_info("socket").fileno()
-        if len(self.connections) > self.limits.max_connections or not leaves_files(descriptor):
+        if len(self.connections) > self.limits.max_connections or not has_spare_files(descriptor):
             self._is_over = True
             transport.close()
             return

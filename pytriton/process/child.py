@@ -24,7 +24,7 @@ from pytriton.proxy.transport.control_channel import ControlChannel
 from pytriton.proxy.wire.control import CommandMessage, CommandReply, decode_reply, encode_command
 from pytriton.server.files import own_files
 from pytriton.utils.exit_status import describe_exit, has_exited, wait_for_returncode
-from pytriton.utils.working_folder import still_there
+from pytriton.utils.working_folder import existing_or_root
 
 LOGGER = logging.getLogger(__name__)
 OUTPUT_LOGGER = logging.getLogger("pytriton.process.output")
@@ -75,7 +75,7 @@ class ChildProcess:
                     stderr=subprocess.STDOUT,
                     # Read now: a model may be bound before the server is started.
                     env={**telemetry_environment(), **json_logs.environment(), **spec.environment},
-                    cwd=still_there(spec.folder),
+                    cwd=existing_or_root(spec.folder),
                     start_new_session=True,
                 )
             except BaseException:

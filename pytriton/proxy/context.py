@@ -139,6 +139,11 @@ class TritonContext:
     _rows: Sequence[int] | None = dataclasses.field(default=None, repr=False)
     _caller: Caller = dataclasses.field(default=(None, NO_BATCH), repr=False)
 
+    def __post_init__(self) -> None:
+        """Accepts a plain dictionary, for unit tests."""
+        if not isinstance(self.model_configs, ModelConfigDict):
+            self.model_configs = ModelConfigDict(self.model_configs)
+
     @property
     def model_config(self) -> ModelSpec:
         """The model's specification: its name, version, inputs, outputs, batching and more.

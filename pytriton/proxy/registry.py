@@ -70,7 +70,7 @@ class Registry:
 
     Raises:
         PyTritonBadParameterError: The folder's path is too long for sockets.
-        PyTritonRuntimeError: gevent has replaced the threads of this process.
+        PyTritonRuntimeError: gevent or eventlet has replaced the threads of this process.
         OSError: The sockets cannot be created there.
     """
 

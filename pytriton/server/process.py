@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.server.log import ServerLog
 from pytriton.utils.exit_status import wait_for_returncode
-from pytriton.utils.working_folder import still_there
+from pytriton.utils.working_folder import existing_or_root
 
 _DRAIN_TIMEOUT_S = 1.0  # for the rest of the server's output after its exit
 
@@ -101,7 +101,7 @@ class ServerProcess:
                 self._command,
                 env=self._environment,
                 pass_fds=self._fds,
-                cwd=None if self._folder is None else still_there(self._folder),
+                cwd=None if self._folder is None else existing_or_root(self._folder),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -43,7 +43,7 @@ def describe_exit(returncode: int | None) -> str:
         ('was killed by SIGKILL', 'exited with status 1')
     """
     if returncode is None:
-        return "ended with an unknown status, because the program ignores SIGCHLD or waits for any child process"
+        return "ended with a status that is unknown: the program may ignore SIGCHLD or wait for any child process"
     if returncode >= 0:
         return f"exited with status {returncode}"
     return f"was killed by {_name_of(-returncode)}"

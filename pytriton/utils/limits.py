@@ -65,8 +65,8 @@ def allow_files(count: int, users: str) -> None:
         LOGGER.warning("This process may open %d files (`ulimit -Hn`), and %s may need %d.", hard, users, needed)
 
 
-def leaves_files(descriptor: int) -> bool:
-    """Returns whether the rest of the program can still open files although a new descriptor has been given away.
+def has_spare_files(descriptor: int) -> bool:
+    """Returns whether enough files are left for the rest of the program, after this one was opened.
 
     Args:
         descriptor: The new one. Those below it are in use, since the kernel assigns the lowest that is free.

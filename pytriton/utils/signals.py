@@ -49,7 +49,7 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    numbers = [each for each in _SIGNALS if signal.getsignal(each) in (*_DEFAULTS, _clean_up)]
+    numbers = [each for each in _SIGNALS if _is_replaceable(signal.getsignal(each))]
     waker = threading.Thread(target=wait, name="pytriton-signals", daemon=True)
     waker.start()
     _replaced.update({number: signal.signal(number, wake) for number in numbers})
@@ -59,6 +59,12 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
         _restore()
         arrived.put(None)
         waker.join()
+
+
+def _is_replaceable(handler: Any) -> bool:
+    """Returns whether a signal has its default action, or that of `asyncio.run`: to cancel the task that waits here."""
+    of_asyncio = getattr(getattr(handler, "func", None), "__module__", None) == "asyncio.runners"
+    return of_asyncio or handler in (*_DEFAULTS, _clean_up)
 
 
 def _restore() -> None:

@@ -16,11 +16,11 @@ def working_folder() -> Path:
         return _ROOT
 
 
-def still_there(folder: Path) -> Path:
+def existing_or_root(folder: Path) -> Path:
     """Returns a folder for a process to start in, or ``/`` if it has been deleted or may not be entered.
 
     Examples:
-        >>> still_there(Path("/tmp")), still_there(Path("/tmp/deleted"))
+        >>> existing_or_root(Path("/tmp")), existing_or_root(Path("/tmp/deleted"))
         (PosixPath('/tmp'), PosixPath('/'))
     """
     return folder if os.access(folder, os.X_OK) and folder.is_dir() else _ROOT

@@ -99,8 +99,8 @@ class Workspace:
                     shutil.rmtree(self._path, ignore_errors=True)
                 raise
         self._lock = lock
+        _in_use_here.add(self)  # first: another thread may fork
         self._finalizer = weakref.finalize(self, _release, self._path, lock, kept, made)
-        _in_use_here.add(self)
         clean_up_when_killed(self._finalizer)
 
     def exists(self) -> bool:
@@ -128,7 +128,7 @@ class Workspace:
 
 
 def private_folder(path: pathlib.Path) -> pathlib.Path:
-    """Makes a folder of mode 0700 unless it exists, and gives it that mode if it does: its files run as programs.
+    """Makes a folder of mode 0700; one that exists gets that mode, too: others could put programs or sockets there.
 
     Args:
         path: The folder; its parent exists.
@@ -137,7 +137,11 @@ def private_folder(path: pathlib.Path) -> pathlib.Path:
         The folder.
     """
     path.mkdir(mode=0o700, exist_ok=True)
-    path.chmod(0o700)
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        os.fchmod(folder, 0o700)
+    finally:
+        os.close(folder)
     return path
 
 

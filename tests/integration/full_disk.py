@@ -11,6 +11,9 @@ import pytest
 
 
 class _FileOnFullDisk(io.FileIO):
+    def __init__(self, file, mode, **_settings):
+        super().__init__(file, mode)
+
     def write(self, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

@@ -14,6 +14,7 @@ import time
 
 import numpy as np
 import pytest
+from scripts import SERVE
 from serving import (
     Background,
     InferenceServerException,
@@ -31,7 +32,6 @@ from serving import (
     servers,
     wait_until,
 )
-from test_scripts import SERVE
 
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.model_config.common import ModelWarmup, WarmupInput

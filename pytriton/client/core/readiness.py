@@ -178,7 +178,9 @@ class _Wait:
         if self._model is not None and self._up is not None:
             url = self._up.url
             self._absence = yield from _absence(self._up, self._model, self.deadline, check_load=True)
-            self._warn(self._absence.message if self._absence else f"The server at {url} has {self._named} not ready.")
+            self._warn(
+                self._absence.message if self._absence else f"The server at {url} is ready, but {self._named} is not."
+            )
         elif self._up is None and _is_malformed(self.reason):
             assert self.reason is not None
             self._warn(self.reason.message)
@@ -330,7 +332,7 @@ def _named(model: tuple[str, str]) -> str:
 
 
 def _check_load(server: Server, entries: Sequence[Mapping[str, Any]]) -> None:
-    """Raises an error if a model, whose entries of the server's index these are, failed to load."""
+    """Raises an error if an entry of the server's index says that its model failed to load."""
     for entry in entries:
         reason = entry.get("reason", "")
         if entry.get("state") == "UNAVAILABLE" and reason not in ("", "unloaded"):

@@ -24,7 +24,8 @@ class Settings:
     """Settings of a client; see `pytriton.client.ModelClient`.
 
     Attributes:
-        waits_for_server: Whether the server may start, and the model be bound, later: ``init_timeout_s`` was given.
+        waits_for_server: Whether to wait for a server that starts later, and for a model that is bound later:
+            ``init_timeout_s`` was given.
         limits_streams: Whether ``inference_timeout_s`` limits responses of streams: it was given.
     """
 

@@ -30,7 +30,7 @@ class BytesElementError(PyTritonValidationError):
 
 
 def object_array(value: Any) -> Array:
-    """Converts text, bytes, or nested lists of these to an array of objects, which may be something else, too.
+    """Converts text, bytes, or nested lists of these to an array of objects, and keeps whatever else is among them.
 
     Raises:
         ValueError: The lists have different lengths.

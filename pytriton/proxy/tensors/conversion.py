@@ -200,7 +200,7 @@ def _precision(dtype: np.dtype[Any]) -> int:
 
 
 def _check_masked(output: OutputSignature, signature: Signature) -> None:
-    """Handles an array with masked elements, whose hidden values would be sent."""
+    """Refuses an array with masked elements, or warns that their hidden values are sent."""
     problem, remedy = "has masked elements", "replace them, as array.filled(0) does"
     if signature.strict:
         raise _refusal(problem, remedy, output, signature)

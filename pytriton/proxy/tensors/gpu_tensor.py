@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import math
-import sys
 from typing import Any
 
 import numpy as np
 
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.proxy.cuda.driver import CudaError, PeerMemory, context, finish, start_copy, wait
+from pytriton.proxy.tensors.host_tensor import torch_of
 from pytriton.proxy.transport.arena import Lease
 from pytriton.proxy.types import Array
 
@@ -273,8 +273,8 @@ def as_gpu_tensor(value: Any, *, keeps_bfloat16: bool = False) -> GpuTensor:
     if isinstance(value, GpuTensor):
         return value
     try:
-        torch = sys.modules.get("torch")
-        if torch is not None and isinstance(value, torch.Tensor):
+        torch = torch_of(value)
+        if torch is not None:
             with torch.cuda.device(value.device):  # PyTorch only exports tensors of the current GPU
                 return _from_torch(torch, value.detach(), keeps_bfloat16)
         if hasattr(value, "flags") and not value.flags.c_contiguous:  # CuPy

@@ -23,8 +23,8 @@ def host_array(value: Any, *, keeps_bfloat16: bool) -> Array:
         PyTritonBadParameterError: ml_dtypes is needed, and not installed.
         Exception: The tensor's library or NumPy refuses, such as for a tensor on another device.
     """
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
+    torch = torch_of(value)
+    if torch is not None:
         value = value.detach()
         if value.dtype is torch.bfloat16:
             if keeps_bfloat16:
@@ -42,12 +42,19 @@ def host_array(value: Any, *, keeps_bfloat16: bool) -> Array:
 def has_masked_elements(value: Any) -> bool:
     """Returns whether a value is a masked array, and some of its elements are masked: a tensor has no mask."""
     masked = sys.modules.get("numpy.ma")  # which NumPy imports when it is first used
-    return masked is not None and isinstance(value, masked.MaskedArray) and bool(masked.is_masked(value))
+    array_type = getattr(masked, "MaskedArray", None)  # another thread may be importing it
+    return array_type is not None and isinstance(value, array_type) and bool(np.ma.is_masked(value))
+
+
+def torch_of(value: Any) -> Any:
+    """Returns the module of PyTorch if a value is one of its tensors, and None otherwise."""
+    torch = sys.modules.get("torch")
+    tensor_type = getattr(torch, "Tensor", None)  # another thread may be importing it
+    return torch if tensor_type is not None and isinstance(value, tensor_type) else None
 
 
 def cast_call(value: Any, dtype: np.dtype[Any]) -> str:
     """Returns the code that converts a value to a dtype, such as ``.astype('int32')``, for error messages."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(value, torch.Tensor):
+    if torch_of(value) is not None:
         return f".to(torch.{dtype.name})"
     return f".astype({dtype.name!r})" if hasattr(value, "astype") else f"np.asarray(value, {dtype.name!r})"

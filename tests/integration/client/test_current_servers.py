@@ -124,7 +124,7 @@ def url(current_server):
 def test_a_missing_model_is_unavailable(url):
     with (
         ModelClient(url, "missing") as client,
-        pytest.raises(PyTritonClientModelUnavailableError, match="model 'missing' was not within"),
+        pytest.raises(PyTritonClientModelUnavailableError, match="has no model 'missing'; it has no model"),
     ):
         client.wait_for_model(0.5)
 
@@ -149,7 +149,7 @@ def test_a_server_without_shared_memory_is_explained(url, current_server, refusa
 def test_a_missing_model_is_unavailable_over_http(http_url):
     with (
         ModelClient(http_url, "missing") as client,
-        pytest.raises(PyTritonClientModelUnavailableError, match="model 'missing' was not within"),
+        pytest.raises(PyTritonClientModelUnavailableError, match="has no model 'missing'; it has no model"),
     ):
         client.wait_for_model(0.5)
 
@@ -163,7 +163,7 @@ def test_a_missing_model_is_unavailable_in_asyncio(url):
         async with AsyncioModelClient(url, "missing") as client:
             await client.wait_for_model(0.5)
 
-    with pytest.raises(PyTritonClientModelUnavailableError, match="model 'missing' was not within"):
+    with pytest.raises(PyTritonClientModelUnavailableError, match="has no model 'missing'; it has no model"):
         asyncio.run(wait())
 
 
@@ -218,6 +218,7 @@ def test_an_abandoned_request_is_not_cancelled_on_an_older_server(url, current_s
     current_server.version = version
     start = time.monotonic()
     send(url)
-    # Closing the client waits for a while: by then, the server has read the request.
     assert current_server.has_request.is_set()
+    # The connection is closed, which cancels the request, only when the server has read it.
+    assert current_server.is_cancelled.wait(5)
     assert time.monotonic() - start >= TIMEOUT_S + 1

@@ -64,6 +64,11 @@ def test_the_context_knows_the_model(model):
     assert config.inputs[0].name == "x"
 
 
+def test_a_context_made_for_a_unit_test_knows_its_model(model):
+    spec = model()
+    assert TritonContext({"M": spec}).model_config is spec
+
+
 def test_without_a_server_there_is_no_context():
     with pytest.raises(PyTritonContextError, match="@triton_context needs the model's configuration"):
         triton_context(lambda triton_context: None)()

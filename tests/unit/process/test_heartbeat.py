@@ -62,21 +62,28 @@ def test_a_process_that_responds_is_asked_again(watch):
     assert not process.killed.is_set()
 
 
-def test_a_late_response_counts(watch):
-    process = Process(responses=0)
-    unanswered = []
+class Pauses:
+    """Stands in for the event that ends a heartbeat: responds in every fifth pause, and ends after thirty."""
 
-    def ask(then):
-        unanswered.append(then)
-        process.asked.release()
+    def __init__(self, respond):
+        self.respond = respond
+        self.count = 0
 
-    process.ask = ask
-    watch(process, limit_s=1)
+    def wait(self, _):
+        self.count += 1
+        if self.count % 5 == 0:
+            self.respond()
+        return self.count > 30
 
-    for _ in range(3):
-        assert process.asked.acquire(timeout=TIMEOUT_S)
-        unanswered.pop()()
-    assert not process.killed.is_set()
+
+def test_a_late_response_counts():
+    unanswered, killed = [], threading.Event()
+    late = Heartbeat("model 'm' (instance 0)", PAUSE_S, unanswered.append, killed.set)
+    late._ended = Pauses(lambda: unanswered.pop()())
+
+    late._run()
+
+    assert not killed.is_set()
 
 
 def test_after_the_end_nothing_is_killed(watch):

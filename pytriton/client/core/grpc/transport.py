@@ -116,9 +116,11 @@ class GrpcTransport:
         fork_safety.keep_in_children(channel)
         # Not a daemon: the end of the program, too, would cancel the requests.
         closing = threading.Thread(target=self._close_later, args=(channel,), name="pytriton-closing", daemon=False)
-        if threading.main_thread().is_alive():
+        try:
+            if not threading.main_thread().is_alive():
+                raise RuntimeError  # the interpreter is exiting, and waits for no further threads
             closing.start()
-        else:  # the interpreter is exiting, and waits for no further threads
+        except RuntimeError:  # or there can be no further threads
             closing.run()
 
     def _close_later(self, channel: Channel) -> None:
