@@ -10,7 +10,7 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -56,7 +56,7 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
     try:
         yield
     finally:
-        _restore()
+        _restore(numbers)
         arrived.put(None)
         waker.join()
 
@@ -67,9 +67,9 @@ def _is_replaceable(handler: Any) -> bool:
     return of_asyncio or handler in (*_DEFAULTS, _clean_up)
 
 
-def _restore() -> None:
-    while _replaced:
-        number, handler = _replaced.popitem()
+def _restore(numbers: Iterable[signal.Signals]) -> None:
+    for number in numbers:
+        handler = _replaced.pop(number)
         signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
@@ -122,7 +122,7 @@ def _clean_up(number: int, _: FrameType | None) -> None:
 
 
 def _restore_in_child() -> None:
-    _restore()
+    _restore(list(_replaced))
     _clean_ups.clear()
     for number in _FATAL_SIGNALS:
         if signal.getsignal(number) is _clean_up:

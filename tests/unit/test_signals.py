@@ -69,6 +69,15 @@ def test_signals_end_a_forked_process_as_usual():
     os.close(says)
 
 
+def test_one_wait_within_another_leaves_the_handlers_of_the_outer_one():
+    woken = threading.Event()
+    with wake_on_signals(woken):
+        with wake_on_signals(threading.Event()):
+            pass
+        signal.raise_signal(signal.SIGTERM)
+        assert woken.wait(10)
+
+
 def test_the_handler_of_asyncio_is_replaced():
     async def main():
         woken = threading.Event()
