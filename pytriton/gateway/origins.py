@@ -54,10 +54,12 @@ class OriginPolicy:
             return
         if origin not in ("", "null") and origin.partition("://")[2] == request.header("host").lower():
             return
-        message = (
-            f"The request was sent by a page of {origin[:_MAX_SHOWN]!r}, which is not in GatewayConfig.cors_origins."
-        )
-        if not origin:  # as of a page that does not ask for the response, with `no-cors`
+        if origin:
+            message = (
+                f"The request was sent by a page of {origin[:_MAX_SHOWN]!r}, which is not in "
+                "GatewayConfig.cors_origins."
+            )
+        else:  # as of a page that does not ask for the response, with `no-cors`
             message = (
                 "The request was sent by a page of another site, without its Origin (Sec-Fetch-Site is "
                 f"{site[:_MAX_SHOWN]!r}): send it with CORS, from an origin in GatewayConfig.cors_origins."

@@ -13,6 +13,7 @@ from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.process.instance import ProcessInstance
 from pytriton.process.payload import FactorySpec, payload_of
+from pytriton.utils.interpreter import own_interpreter
 from pytriton.utils.working_folder import working_folder
 
 
@@ -46,7 +47,8 @@ class ProcessSpec(FactorySpec):
 
 
 def _interpreter(model: str) -> tuple[str, ...]:
-    if getattr(sys, "frozen", False) or not sys.executable:
+    interpreter = own_interpreter()
+    if interpreter is None:
         raise PyTritonBadParameterError(
             f"Model {model!r}: ProcessInstance needs a Python interpreter, and this program has none "
             f"(sys.executable is {sys.executable!r}): it is a frozen executable, or embeds Python. Bind functions, or "
@@ -54,4 +56,4 @@ def _interpreter(model: str) -> tuple[str, ...]:
         )
     # Options such as -O and -W, as for the processes of multiprocessing.
     options: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return sys.executable, *options
+    return interpreter, *options

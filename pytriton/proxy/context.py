@@ -6,7 +6,6 @@ import dataclasses
 import weakref
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, MutableMapping, Sequence
 from contextvars import ContextVar
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Optional, Protocol, TypedDict
 
 from pytriton.exceptions import PyTritonContextError, PyTritonInvalidOperationError
@@ -58,9 +57,6 @@ class CallOptions(TypedDict, total=False):
     sequence_end: bool
 
 
-_NOTHING: Mapping[Any, ModelSpec] = MappingProxyType({})
-
-
 class Bound(Protocol):
     """An inference callable that serves a model: a `pytriton.proxy.worker.worker.Worker`."""
 
@@ -87,9 +83,9 @@ class ModelConfigDict(MutableMapping[Any, ModelSpec]):
         own: These specifications.
     """
 
-    def __init__(self, own: Mapping[Any, ModelSpec] = _NOTHING) -> None:
+    def __init__(self, own: Mapping[Any, ModelSpec] | None = None) -> None:
         """Copies the further specifications."""
-        self.own: dict[Any, ModelSpec] = dict(own)
+        self.own: dict[Any, ModelSpec] = dict(own or {})
 
     def __getitem__(self, key: Any) -> ModelSpec:
         if not callable(key):
@@ -113,7 +109,7 @@ class ModelConfigDict(MutableMapping[Any, ModelSpec]):
         return iter(seen)
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return sum(1 for _ in self)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({[*self.own.items(), *self.items()]})"

@@ -7,7 +7,6 @@ import os
 import pathlib
 import re
 import shutil
-import sys
 from collections.abc import Sequence
 
 import zmq
@@ -22,6 +21,7 @@ from pytriton.server.files import ServerFiles
 from pytriton.server.memory import default_memory_limit
 from pytriton.server.security import AccessControl
 from pytriton.server.version import ServerVersion
+from pytriton.utils.interpreter import own_interpreter
 
 # Triton.stop waits for requests in flight before it ends the server, which then takes up to a second. It must not wait
 # again for clients that keep idle connections open.
@@ -135,8 +135,9 @@ def environment_variables(
     variables["PYTRITON_BACKEND_FOLDER"] = str(folder)
     variables["PYTRITON_HOST"] = str(pathlib.Path(pytriton.python_backend.__file__).with_name("bootstrap.py"))
     variables["PYTRITON_LIBRARY_PATH"] = own_libraries
-    if sys.executable and not getattr(sys, "frozen", False):  # which would run this program again
-        variables["PYTRITON_PYTHON"] = sys.executable
+    interpreter = own_interpreter()
+    if interpreter is not None:
+        variables["PYTRITON_PYTHON"] = interpreter
     return variables
 
 

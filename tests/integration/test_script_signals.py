@@ -145,12 +145,9 @@ def test_ctrl_c_at_any_time_of_the_start_leaves_nothing_behind(tmp_path, step_ms
 
 def test_forked_processes_are_terminated_by_signals_as_usual(run_script):
     script = run_script(
-        SERVE
-        + """
-with Triton() as triton:
-    bind(triton)
-    triton.run()
-    print("ready", flush=True)
+        WAITING.replace(
+            "    time.sleep(60)",
+            """
     child = os.fork()
     if child == 0:
         print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)
@@ -159,7 +156,8 @@ with Triton() as triton:
     os.kill(child, signal.SIGTERM)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     print(status, triton.is_alive(), os.path.exists(triton._session.workspace.path))
-"""
+""",
+        )
     )
     assert script.line() == "True"
     script.resume()

@@ -15,14 +15,13 @@ from pytriton.client.exceptions import (
 )
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-from pytriton.proxy.tensors.bytes_tensor import object_array
+from pytriton.proxy.tensors.bytes_tensor import BINARY, BUFFERS, object_array
 from pytriton.proxy.tensors.host_tensor import cast_call, has_masked_elements, host_array
 from pytriton.utils.suggestions import nearest
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _PYTHON_TYPES = (bool, int, float, str, bytes, list, tuple)
-_BUFFERS = (bytearray, memoryview)
 _OPTIONS = ("parameters", "headers", "outputs", "request_id", "priority", "timeout_s")
 _ARGUMENTS_OF_CLIENTS = frozenset(
     {"access_token", "convert_dtypes", "inference_timeout_s", "init_timeout_s", "model_name", "model_version", "url"}
@@ -228,7 +227,7 @@ def _dtype_of(spec: TensorSpec) -> np.dtype[Any]:
 
 
 def _made_array(value: Any, spec: TensorSpec) -> Array:
-    if isinstance(value, _BUFFERS) and spec.datatype.name == "BYTES":
+    if isinstance(value, BUFFERS) and spec.datatype.name == "BYTES":
         value = bytes(value)
     if isinstance(value, _PYTHON_TYPES) and not hasattr(_first_leaf(value), "dtype"):
         return _from_python(value, _dtype_of(spec))
@@ -375,7 +374,7 @@ def _encoded(array: Array) -> Array:
                 encoded[index] = element.encode()
             except UnicodeEncodeError:
                 raise _MisfitError(f"the string {element!r} cannot be encoded as UTF-8") from None
-        elif isinstance(element, (bytes, *_BUFFERS)):
+        elif isinstance(element, BINARY):
             encoded[index] = bytes(element)
         else:
             raise _MisfitError(f"the value holds {element!r}, which is neither str nor bytes")

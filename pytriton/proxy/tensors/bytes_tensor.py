@@ -19,6 +19,10 @@ from pytriton.proxy.wire.encoding import LENGTH_SIZE
 
 _LENGTH = struct.Struct("<I")
 _BYTES = frozenset({bytes})
+BUFFERS = (bytearray, memoryview)
+"""Types with a buffer, which are sent as bytes; NumPy would make arrays of numbers of them."""
+BINARY = (bytes, *BUFFERS)
+"""Types of elements that are sent as they are."""
 
 
 class BytesElementError(PyTritonValidationError):
@@ -39,7 +43,7 @@ def object_array(value: Any) -> Array:
     leaf, depth = value, 0
     while isinstance(leaf, (list, tuple)) and leaf and depth < array.ndim:
         leaf, depth = leaf[0], depth + 1
-    if isinstance(leaf, (bytearray, memoryview)):  # of which NumPy makes arrays of numbers
+    if isinstance(leaf, BUFFERS):
         array = np.array(_without_buffers(value, depth), np.object_)
     return array
 
@@ -48,7 +52,7 @@ def _without_buffers(value: Any, depth: int) -> Any:
     """Converts the elements of lists of some depth to bytes, if they have a buffer."""
     if depth:
         return [_without_buffers(each, depth - 1) for each in value]
-    return bytes(value) if isinstance(value, (bytearray, memoryview)) else value
+    return bytes(value) if isinstance(value, BUFFERS) else value
 
 
 def bytes_array(buffer: Any, offset: int, shape: tuple[int, ...]) -> Array:
@@ -135,6 +139,6 @@ def _to_bytes(item: object) -> bytes:
             raise BytesElementError(
                 f"contains {item!r:.100}, which UTF-8 cannot encode: use bytes, or text without surrogates"
             ) from error
-    if isinstance(item, (bytes, bytearray, memoryview)):
+    if isinstance(item, BINARY):
         return bytes(item)
     raise BytesElementError(f"contains {item!r:.100}, which is {described(item)}: use bytes or str")

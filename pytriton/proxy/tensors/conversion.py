@@ -14,7 +14,7 @@ import numpy as np
 from pytriton.exceptions import PyTritonValidationError
 from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS
 from pytriton.proxy.cuda.driver import CudaError
-from pytriton.proxy.tensors.bytes_tensor import object_array
+from pytriton.proxy.tensors.bytes_tensor import BINARY, object_array
 from pytriton.proxy.tensors.gpu_tensor import as_gpu_tensor, is_on_device, is_on_gpu
 from pytriton.proxy.tensors.host_tensor import cast_call, has_masked_elements, host_array
 from pytriton.proxy.tensors.signature import OutputSignature, Signature
@@ -68,7 +68,7 @@ def _as_array(value: Any, output: OutputSignature, signature: Signature) -> Arra
     if value is None:
         raise _refusal("is None", "return an array", output, signature)
     try:
-        if output.code == BYTES_CODE and isinstance(value, (str, bytes, bytearray, memoryview, list, tuple)):
+        if output.code == BYTES_CODE and isinstance(value, (str, *BINARY, list, tuple)):
             return object_array(value)
         if is_on_gpu(value):
             return _from_gpu(value, output)
