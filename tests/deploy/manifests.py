@@ -15,6 +15,8 @@ import yaml
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 OVERLAYS = ["cpu", "gpu", "autoscaling", "kserve"]
+KILL_S = 2  # how long Triton may take to end, once nothing is in flight; and it is killed then
+SPARE_S = 10
 
 Object = dict[str, Any]
 

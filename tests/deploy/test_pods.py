@@ -10,12 +10,9 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from manifests import DEPLOY, OVERLAYS, Object, Pod, find, objects, render
+from manifests import DEPLOY, KILL_S, OVERLAYS, SPARE_S, Object, Pod, find, objects, render
 
 from pytriton.server.config import TritonConfig
-
-KILL_S = 2  # how long Triton may take to end, once nothing is in flight; and it is killed then
-SPARE_S = 10
 
 POLICIES = ["NetworkPolicy", "PodDisruptionBudget", "PodMonitor"]
 

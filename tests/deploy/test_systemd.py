@@ -11,8 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from manifests import DEPLOY, Pod
-from test_pods import KILL_S, SPARE_S
+from manifests import DEPLOY, KILL_S, SPARE_S, Pod
 
 from pytriton.server.config import TritonConfig
 

@@ -1,4 +1,4 @@
-"""Lets the tests import the module `pages` next to them."""
+"""Lets the tests import the modules next to them."""
 
 from __future__ import annotations
 

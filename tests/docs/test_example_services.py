@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from example_programs import ROOT, line_with, run, running
 from pages import blocks_of
-from test_examples import ROOT, line_with, run, running
 
 from pytriton.client import ModelClient, PyTritonClientInferenceServerError, PyTritonClientInvalidRequestError
 

@@ -22,9 +22,9 @@ from typing import Any
 import nbclient
 import nbformat
 import pytest
+from example_programs import ROOT, line_with, run, running
 from jupyter_client.manager import start_new_kernel
 from pages import blocks_of
-from test_examples import ROOT, line_with, run, running
 
 from pytriton.server.config import ENVIRONMENT_PREFIX
 from pytriton.triton import Triton, TritonConfig

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
+import pathlib
+import re
 
 import psutil
 from serving import server_of, shared_memory, wait_until
@@ -58,3 +61,13 @@ def settled(triton, before):
 def assert_same(before, after):
     assert before.is_as_before(after), (before.rss, after.rss, before.files, after.files)
     assert after.shared_memory <= before.shared_memory
+
+
+def sleeps_of(process):
+    """How often each thread of a process has slept, by its ID."""
+    counts = {}
+    for thread in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
+        with contextlib.suppress(OSError):  # it has just ended
+            (count,) = re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", (thread / "status").read_text(), re.M)
+            counts[thread.name] = int(count)
+    return counts

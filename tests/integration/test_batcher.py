@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import pathlib
-import re
 import statistics
 import threading
 import time
 
+from footprint import sleeps_of
+from gates import Gate, is_pending, row
 from serving import Background, bind_floats, infer_json, json_floats, server_of, wait_until
-from test_batching import Gate, is_pending, row
 
 from pytriton.model_config import DynamicBatcher, ModelConfig
 
@@ -19,16 +17,6 @@ COUNT = 50
 
 def send_back(requests):
     return [[request["x"]] for request in requests]
-
-
-def sleeps_of(process):
-    """How often each thread of a process has slept, by its ID."""
-    counts = {}
-    for thread in pathlib.Path(f"/proc/{process.pid}/task").iterdir():
-        with contextlib.suppress(OSError):  # it has just ended
-            (count,) = re.findall(r"^voluntary_ctxt_switches:\s+(\d+)", (thread / "status").read_text(), re.M)
-            counts[thread.name] = int(count)
-    return counts
 
 
 def test_requests_do_not_wake_the_batcher_while_the_function_is_busy(triton, client, name):

@@ -4,6 +4,7 @@ import threading
 
 import numpy as np
 import pytest
+from gates import Gate, gathers, is_pending, row
 from serving import (
     FLOATS_IN,
     FLOATS_OUT,
@@ -13,7 +14,6 @@ from serving import (
     client_of,
     infer_json,
     json_floats,
-    metrics_of,
     request_json,
     send_floats,
     statistics_of,
@@ -24,25 +24,6 @@ from pytriton.decorators import batch, triton_context
 from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, Tensor, TimeoutAction
 
 PATIENT = ModelConfig(max_batch_size=16, batcher=DynamicBatcher(max_queue_delay_microseconds=300_000))
-
-
-def row(*values):
-    return np.array([values], np.float32)
-
-
-class Gate:
-    """An inference callable that waits, so that requests gather behind its first one."""
-
-    def __init__(self):
-        self.entered = threading.Event()
-        self.opened = threading.Event()
-        self.batches = []
-
-    def __call__(self, requests):
-        self.batches.append([request["x"].ravel().tolist() for request in requests])
-        self.entered.set()
-        assert self.opened.wait(30)
-        return [[request["x"]] for request in requests]
 
 
 def test_concurrent_requests_are_gathered_into_batches(triton, grpc_client, name):
@@ -143,19 +124,6 @@ def test_requests_of_different_shapes_are_served_separately(triton, grpc_client,
     assert all(at_once(9, send))
     assert {shape[1] for shape in shapes} == {1, 2, 3}
     assert sum(shape[0] for shape in shapes) == 9
-
-
-def is_pending(triton, name, count):
-    """Whether the server holds that many requests of a model, waiting or being served."""
-    return metrics_of(triton, name)["nv_inference_pending_request_count"] >= count
-
-
-def gathers(expected, batches):
-    """Whether requests come in the expected batches; one more try or two, where they do not.
-
-    The server counts a request as pending just before it queues it, so that once in a while the last one comes late.
-    """
-    return any(batches() == expected for _ in range(3))
 
 
 def test_requests_that_wait_for_a_busy_callable_form_a_batch(triton, grpc_client, name):

@@ -8,6 +8,8 @@ import threading
 import numpy as np
 import pytest
 import tritonclient.grpc as grpc
+from footprint import sleeps_of
+from gates import Gate, gathers, is_pending, row
 from serving import (
     FLOATS_IN,
     FLOATS_OUT,
@@ -20,8 +22,6 @@ from serving import (
     server_of,
     wait_until,
 )
-from test_batcher import sleeps_of
-from test_batching import Gate, gathers, is_pending, row
 
 from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, Tensor

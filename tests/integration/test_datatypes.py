@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import psutil
 import pytest
+from datatypes import INTEGERS, NUMBERS, assert_same_bits, identity_of, samples_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from serving import NO_BATCHING, InferenceServerException, client_of, infer_json
@@ -12,9 +13,6 @@ from tritonclient.utils import triton_to_np_dtype
 from pytriton.decorators import batch
 from pytriton.model_config import ModelConfig, Tensor
 
-INTEGERS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
-FLOATS = [np.float16, np.float32, np.float64]
-NUMBERS = [np.bool_, *INTEGERS, *FLOATS]
 GIB = 1 << 30
 
 TEXTS = [
@@ -25,48 +23,6 @@ TEXTS = [
     pytest.param(["żółć ✓ 🐍".encode()], id="unicode"),
     pytest.param([bytes(range(256)) * 300], id="long"),
 ]
-
-
-def identity_of(triton, name, dtype, *, shape=(-1,), **arguments):
-    """Binds a model that returns its input, and returns a list of the arrays that its callable was given."""
-    seen = []
-
-    @batch
-    def identity(x):
-        seen.append(x)
-        return {"y": x}
-
-    def unbatched(requests):
-        seen.extend(request["x"] for request in requests)
-        return [{"y": request["x"]} for request in requests]
-
-    batching = arguments.get("config", ModelConfig()).batching
-    triton.bind(
-        model_name=name,
-        infer_func=identity if batching else unbatched,
-        inputs=[Tensor(name="x", shape=shape, dtype=dtype)],
-        outputs=[Tensor(name="y", shape=shape, dtype=dtype)],
-        **arguments,
-    )
-    return seen
-
-
-def samples_of(dtype):
-    """Values at the limits of a dtype, as a batch of two."""
-    dtype = np.dtype(dtype)
-    if dtype.kind == "b":
-        return np.array([[True, False, True], [False, False, True]])
-    if dtype.kind in "iu":
-        info = np.iinfo(dtype)
-        return np.array([[info.min, 0, info.max], [1, 2, 3]], dtype)
-    info = np.finfo(dtype)
-    return np.array([[info.min, -0.0, info.max], [np.nan, np.inf, info.tiny]], dtype)
-
-
-def assert_same_bits(actual, expected):
-    assert actual.dtype == expected.dtype
-    assert actual.shape == expected.shape
-    assert actual.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)

@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+from gates import Gate, gathers, is_pending, row
 from serving import (
     HOST,
     Background,
@@ -21,7 +22,6 @@ from serving import (
     statistics_of,
     wait_until,
 )
-from test_batching import Gate, gathers, is_pending, row
 
 from pytriton.decorators import batch
 from pytriton.model_config import DynamicBatcher, ModelConfig, QueuePolicy, TimeoutAction

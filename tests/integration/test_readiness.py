@@ -12,6 +12,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import tritonclient.grpc
+from probes import get
 from serving import (
     HOST,
     Background,
@@ -56,20 +57,6 @@ def slow_to_load():
     """Settings of a model that takes a while to load."""
     zeros = WarmupInput(np.float32, (1,), zero_data=True)
     return ModelConfig(model_warmup=[ModelWarmup("zeros", 1, {"x": zeros}, 1)])
-
-
-def get(port, path, timeout_s=10):
-    """The status of a GET request; None if there is no server."""
-    connection = http.client.HTTPConnection(HOST, port, timeout=timeout_s)
-    try:
-        connection.request("GET", path)
-        response = connection.getresponse()
-        response.read()
-        return response.status
-    except (OSError, http.client.HTTPException):
-        return None
-    finally:
-        connection.close()
 
 
 def infer(port, model):

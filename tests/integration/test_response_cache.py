@@ -6,6 +6,7 @@ import threading
 
 import numpy as np
 import pytest
+from datatypes import NUMBERS, assert_same_bits, identity_of, samples_of
 from serving import (
     FLOATS_IN,
     Background,
@@ -19,7 +20,6 @@ from serving import (
     statistics_of,
     wait_until,
 )
-from test_datatypes import NUMBERS, assert_same_bits, identity_of, samples_of
 
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonInvalidOperationError

@@ -10,8 +10,8 @@ import threading
 import time
 
 import pytest
+from probes import get
 from serving import HOST, Script, free_ports, json_floats, wait_until
-from test_readiness import get
 
 REPLICA = """
 import sys

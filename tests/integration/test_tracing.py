@@ -12,7 +12,7 @@ import cloudpickle
 import numpy as np
 import pytest
 from client.client_kinds import STREAM_KINDS, every_kind, open_client, url_of
-from gateway.gateways import gateway_of
+from gateways import gateway_of
 from opentelemetry import trace
 from otlp import Receiver
 from pb_models import HEAD

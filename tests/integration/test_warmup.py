@@ -18,28 +18,15 @@ from serving import (
     send_floats,
     statistics_of,
 )
+from warmups import WARM, once, warm
 
 from pytriton.decorators import batch
-from pytriton.model_config import ModelConfig, Tensor
-from pytriton.model_config.common import ModelWarmup, WarmupInput
+from pytriton.model_config import Tensor
+from pytriton.model_config.common import WarmupInput
 from pytriton.process import ProcessInstance
 from pytriton.triton import RemoteTriton, Triton
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
-
-ZEROS = WarmupInput(np.float32, (2,), zero_data=True)
-
-
-def warm(*warmups, **settings):
-    """The configuration of a model with these warm-ups."""
-    return ModelConfig(model_warmup=list(warmups), **settings)
-
-
-def once(x=ZEROS, name="sample", batch_size=1, count=1, **others):
-    return ModelWarmup(name, batch_size, {"x": x, **others}, count)
-
-
-WARM = warm(once())
 
 
 class Seen:

@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from serving import (
+    LATER,
     Background,
     InferenceServerException,
     Script,
@@ -21,7 +22,7 @@ from serving import (
     send_floats,
     wait_until,
 )
-from test_warmup import LATER, WARM, once, warm
+from warmups import WARM, once, warm
 
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonUnrecoverableError

@@ -126,7 +126,7 @@ def test_a_missing_model_is_unavailable(url):
         ModelClient(url, "missing") as client,
         pytest.raises(PyTritonClientModelUnavailableError, match="has no model 'missing'; it has no model"),
     ):
-        client.wait_for_model(0.5)
+        client.wait_for_model(2)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_missing_model_is_unavailable_over_http(http_url):
         ModelClient(http_url, "missing") as client,
         pytest.raises(PyTritonClientModelUnavailableError, match="has no model 'missing'; it has no model"),
     ):
-        client.wait_for_model(0.5)
+        client.wait_for_model(2)
 
 
 def test_a_missing_model_is_not_loaded_over_http(http_url):
@@ -161,7 +161,7 @@ def test_a_missing_model_is_not_loaded_over_http(http_url):
 def test_a_missing_model_is_unavailable_in_asyncio(url):
     async def wait():
         async with AsyncioModelClient(url, "missing") as client:
-            await client.wait_for_model(0.5)
+            await client.wait_for_model(2)
 
     with pytest.raises(PyTritonClientModelUnavailableError, match="has no model 'missing'; it has no model"):
         asyncio.run(wait())

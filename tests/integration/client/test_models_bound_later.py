@@ -53,13 +53,13 @@ def test_with_a_timeout_an_eager_client_waits_for_a_model_that_is_bound_later(tr
 def test_the_error_of_a_wait_names_the_missing_model(triton, name, kind, protocol):
     bind_floats(triton, name, echo)
     with (
-        open_client(kind, url_of(triton, protocol), name.upper(), init_timeout_s=0.5) as client,
+        open_client(kind, url_of(triton, protocol), name.upper(), init_timeout_s=2) as client,
         pytest.raises(PyTritonClientModelNotReadyError) as caught,
     ):
         client.infer_sample([1])
     missing = f"is ready and has no model '{name.upper()}'; it has "
     assert missing in caught.value.message
-    assert caught.value.message.endswith(f" Did you mean '{name}'? The client waited 0.5 s for it.")
+    assert caught.value.message.endswith(f" Did you mean '{name}'? The client waited 2 s for it.")
 
 
 def test_repeated_waits_find_a_model_that_is_bound_later(triton, protocol, name):

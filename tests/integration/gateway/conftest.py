@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import pathlib
-import sys
-
 import pytest
 import serving
-
-sys.path.insert(0, str(pathlib.Path(__file__).parent))
-
 from gateways import bind_all, gateway_of
 
 

@@ -13,9 +13,9 @@ import subprocess
 import sys
 import urllib.request
 
+import gateways
 import pytest
 import serving
-import test_hostile_clients as hostile
 from gateways import LIMIT_S, gateway_of
 
 from pytriton.exceptions import PyTritonRuntimeError
@@ -91,10 +91,10 @@ def test_tls_handshakes_are_limited_in_time(served, tls, caplog):
         for beginning in (b"", b"\x16\x03\x01"):
             with socket.create_connection(address_of(gateway), timeout=LIMIT_S) as connection:
                 connection.sendall(beginning)
-                assert hostile.received(connection) == b""
+                assert gateways.received(connection) == b""
         with socket.create_connection(address_of(gateway), timeout=LIMIT_S) as connection:
-            connection.sendall(hostile.request("/health/live"))
-            assert b"HTTP" not in hostile.received(connection)
+            connection.sendall(gateways.request("/health/live"))
+            assert b"HTTP" not in gateways.received(connection)
         with urllib.request.urlopen(f"{gateway.url}/health/live", context=context) as response:
             assert response.status == 200
     assert caplog.records == []
@@ -109,8 +109,8 @@ def test_tls_handshakes_count_as_connections(served, tls):
 
         established = stack.enter_context(context.wrap_socket(connect(), server_hostname="127.0.0.1"))
         pending = [connect() for _ in range(2)]
-        assert hostile.received(connect()) == b""  # at once, long before read_timeout_s
-        established.sendall(hostile.request("/health/live", method="GET"))
+        assert gateways.received(connect()) == b""  # at once, long before read_timeout_s
+        established.sendall(gateways.request("/health/live", method="GET"))
         assert established.recv(12) == b"HTTP/1.1 200"
         for each in pending:
             each.close()
@@ -123,7 +123,7 @@ def test_a_stop_does_not_wait_for_tls_handshakes(served, tls):
         connection = socket.create_connection(address_of(gateway), timeout=LIMIT_S)
         connection.sendall(b"\x16\x03\x01")
     with connection:
-        assert hostile.received(connection) == b""
+        assert gateways.received(connection) == b""
 
 
 def is_served(gateway, context):

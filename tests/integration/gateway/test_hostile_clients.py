@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import select
 import socket
@@ -10,35 +9,11 @@ import socket
 import gateways
 import pytest
 import serving
-from gateways import LIMIT_S, gateway_of
+from gateways import LIMIT_S, connected, gateway_of, received, request
 
 from pytriton.gateway import create_key
 
 READ_TIMEOUT_S = 0.4
-
-
-@contextlib.contextmanager
-def connected(gateway, data):
-    host, port = gateway.url.removeprefix("http://").split(":")
-    with socket.socket() as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
-        connection.settimeout(LIMIT_S)
-        connection.connect((host, int(port)))
-        connection.sendall(data)
-        yield connection
-
-
-def received(connection):
-    """Returns all that comes until the connection is closed."""
-    data = b""
-    with contextlib.suppress(ConnectionError):
-        while part := connection.recv(1 << 16):
-            data += part
-    return data
-
-
-def request(path, body=b"", head="", method="POST"):
-    return f"{method} {path} HTTP/1.1\r\nhost: a\r\n{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 def is_reset(connection):

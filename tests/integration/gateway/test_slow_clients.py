@@ -9,8 +9,7 @@ import gateways
 import numpy as np
 import pytest
 import serving
-from gateways import EVENTS, LIMIT_S, events_of, gateway_of, running
-from test_hostile_clients import connected, received, request
+from gateways import EVENTS, LIMIT_S, connected, events_of, gateway_of, received, request, running
 
 from pytriton.decorators import batch
 from pytriton.gateway import Gateway, GatewayConfig, OpenAIChat

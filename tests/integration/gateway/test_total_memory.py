@@ -9,8 +9,7 @@ import json
 import gateways
 import pytest
 import serving
-from gateways import LIMIT_S, gateway_of
-from test_hostile_clients import connected
+from gateways import LIMIT_S, connected, gateway_of
 
 TOTAL = 300_000
 LARGE = json.dumps({"x": [1] * 70_000}).encode()  # two of which are too many

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 from executors import x
-from wiring import TIMEOUT_S
+from wiring import TIMEOUT_S, wait_until
 
 from pytriton.proxy.worker import spinning_loop
 from pytriton.proxy.worker.spinning_loop import SpinningEventLoop, SpinningSelector, new_event_loop
@@ -63,13 +63,13 @@ class TestSelector:
         assert [key.fileobj for key, _ in selector.select(TIMEOUT_S)] == [pair[0]]
 
     def test_it_is_awake_for_a_while_where_events_have_come_soon(self, selector, pair, spun):
-        select_many(selector, pair)
-        begin = time.monotonic_ns()
+        def is_awake_for_a_while():
+            select_many(selector, pair)
+            begin = time.monotonic_ns()
+            assert selector.select(0.01) == []
+            return spun and spun[-1] - begin < 5_000_000
 
-        assert selector.select(0.01) == []
-
-        assert spun
-        assert spun[0] - begin < 5_000_000
+        wait_until(is_awake_for_a_while)  # on a busy machine, some of the many events may have taken long
 
     def test_it_sleeps_where_events_have_taken_long(self, selector, spun):
         assert selector.select(0.01) == []

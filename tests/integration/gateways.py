@@ -196,3 +196,27 @@ def events_of(body):
         fields = dict(line.split(": ", 1) for line in block.splitlines())
         if fields:
             yield fields.get("event", "message"), json.loads(fields["data"])
+
+
+@contextlib.contextmanager
+def connected(gateway, data):
+    host, port = gateway.url.removeprefix("http://").split(":")
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+        connection.settimeout(LIMIT_S)
+        connection.connect((host, int(port)))
+        connection.sendall(data)
+        yield connection
+
+
+def received(connection):
+    """Returns all that comes until the connection is closed."""
+    data = b""
+    with contextlib.suppress(ConnectionError):
+        while part := connection.recv(1 << 16):
+            data += part
+    return data
+
+
+def request(path, body=b"", head="", method="POST"):
+    return f"{method} {path} HTTP/1.1\r\nhost: a\r\n{head}content-length: {len(body)}\r\n\r\n".encode() + body
