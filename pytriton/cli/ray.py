@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import logging
+import signal
 import socket
 import threading
 from pathlib import Path
@@ -118,7 +119,10 @@ def _connect(address: str) -> None:
         if found is None:
             raise ConnectionError("no Ray node runs on this machine")
         _check_reachable(found)
+        handler = signal.getsignal(signal.SIGTERM)
         ray.init(address=found, logging_level=logging.ERROR, log_to_driver=False)
+        if signal.getsignal(signal.SIGTERM) is not handler:  # Ray's own would end the program with an exit status of 15
+            signal.signal(signal.SIGTERM, handler)
     except (ConnectionError, OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise PyTritonRuntimeError(f"There is no Ray cluster at {address!r}: {reason}.") from error

@@ -78,6 +78,7 @@ class RunningCluster:
         words = [f"--{name}={value}" for name, value in options.items()]
         self._process = subprocess.Popen(
             [BIN / "ray", "start", "--head", "--block", *words],
+            cwd=folder,  # programs of the cluster import modules of the folder in which it was started
             env=self.environment,
             stdout=(folder / "head.log").open("w"),
             stderr=subprocess.STDOUT,
