@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,18 @@ def kernel(tmp_path: Path) -> Iterator[tuple[Any, Run]]:
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+def interrupts(manager: Any) -> Callable[[Any], None]:
+    """Interrupts the kernel when a cell prints; only once, since what it prints may come in pieces."""
+    interrupted = threading.Event()
+
+    def watch(output: Any) -> None:
+        if output["msg_type"] == "stream" and not interrupted.is_set():
+            interrupted.set()
+            manager.interrupt_kernel()
+
+    return watch
 
 
 def text_of(outputs: list[Any], name: str) -> str:
@@ -192,7 +205,7 @@ def test_functions_of_cells_run_in_a_process_that_interrupts_do_not_reach(
     assert run(PROCESS.format(kernel=pid)) == []
     run(
         "print('waiting', flush=True)\nimport time; time.sleep(60)",
-        lambda output: manager.interrupt_kernel() if output["msg_type"] == "stream" else None,
+        interrupts(manager),
     )
     assert result_of(run("ask()")) == "[[2.0, 2.0]]"
     run(PROCESS.format(kernel=pid).replace("FACTOR = 2", "FACTOR = 3"))
@@ -204,7 +217,7 @@ def test_interrupting_a_cell_leaves_the_server_alone(kernel: tuple[Any, Run]) ->
     run("bind(lambda x: [x])")
     outputs = run(
         "import threading\nprint('waiting', flush=True)\nthreading.Event().wait()",
-        lambda output: manager.interrupt_kernel() if output["msg_type"] == "stream" else None,
+        interrupts(manager),
     )
     assert outputs[-1]["content"]["ename"] == "KeyboardInterrupt"
     assert result_of(run("ask()")) == "[[1.0, 1.0]]"
