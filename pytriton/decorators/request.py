@@ -26,7 +26,7 @@ from pytriton.decorators.ordering import (
 from pytriton.decorators.side_by_side import SubStream, interleave
 from pytriton.decorators.streams import RequestItems, items_of
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidRequestError, PyTritonValidationError
-from pytriton.model_config.common import MAX_INT32, MAX_UINT64, DynamicBatcher, check_integer
+from pytriton.model_config.common import MAX_INT32, DynamicBatcher, check_integer, check_microseconds
 from pytriton.model_config.datatypes import BYTES_KINDS
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.context import MODEL
@@ -85,7 +85,7 @@ def batch(
         check_integer("@batch: max_batch_size", max_batch_size, 1, MAX_INT32)
         settings["max_batch_size"] = max_batch_size
     if max_queue_delay_microseconds is not None:
-        check_integer("@batch: max_queue_delay_microseconds", max_queue_delay_microseconds, 0, MAX_UINT64)
+        check_microseconds("@batch: max_queue_delay_microseconds", max_queue_delay_microseconds)
         settings["batcher"] = DynamicBatcher(max_queue_delay_microseconds=max_queue_delay_microseconds)
     if not settings:
         return _batch(function)

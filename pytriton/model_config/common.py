@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -55,8 +56,8 @@ class QueuePolicy:
 
     Args:
         timeout_action: What happens to a request after its timeout.
-        default_timeout_microseconds: Timeout of a request without one of its own, in microseconds in the queue; 0 for
-            none.
+        default_timeout_microseconds: Timeout of a request without one of its own, in microseconds in the queue,
+            rounded down; 0 for none.
         allow_timeout_override: A request may set a timeout shorter than the default.
         max_queue_size: The number of requests that may wait; further ones are refused as unavailable. 0 for no limit.
 
@@ -80,7 +81,7 @@ class QueuePolicy:
                 f"QueuePolicy.timeout_action is {self.timeout_action!r}; "
                 "use TimeoutAction.REJECT or TimeoutAction.DELAY."
             )
-        check_integer("QueuePolicy.default_timeout_microseconds", self.default_timeout_microseconds, 0, MAX_UINT64)
+        check_microseconds("QueuePolicy.default_timeout_microseconds", self.default_timeout_microseconds)
         check_switch("QueuePolicy.allow_timeout_override", self.allow_timeout_override)
         check_integer("QueuePolicy.max_queue_size", self.max_queue_size, 0, MAX_UINT32)
 
@@ -90,7 +91,8 @@ class DynamicBatcher:
     """Settings of the dynamic batcher, which combines requests into batches.
 
     Args:
-        max_queue_delay_microseconds: How long a request may wait for others to fill its batch, in microseconds.
+        max_queue_delay_microseconds: How long a request may wait for others to fill its batch, in microseconds, rounded
+            down.
         preferred_batch_size: Batch sizes that are executed without further delay; none by default.
         preserve_ordering: Responses are sent in the order in which requests arrived. From 2.61 on, Triton only
             preserves the order within each instance, so a model that needs a total order must have a single instance.
@@ -126,7 +128,7 @@ class DynamicBatcher:
             PyTritonBadParameterError: A field has an invalid value.
             PyTritonModelConfigError: Two fields contradict each other.
         """
-        check_integer("DynamicBatcher.max_queue_delay_microseconds", self.max_queue_delay_microseconds, 0, MAX_UINT64)
+        check_microseconds("DynamicBatcher.max_queue_delay_microseconds", self.max_queue_delay_microseconds)
         check_integer("DynamicBatcher.priority_levels", self.priority_levels, 0, MAX_UINT64)
         check_integer("DynamicBatcher.default_priority_level", self.default_priority_level, 0, MAX_UINT64)
         check_switch("DynamicBatcher.preserve_ordering", self.preserve_ordering)
@@ -315,6 +317,21 @@ def check_integer(what: str, value: object, low: int, high: int) -> None:
         number = None
     if number is None or isinstance(value, bool) or not low <= number <= high:
         raise PyTritonBadParameterError(f"{what} is {value!r}; {_remedy(value, low, high)}.")
+
+
+def check_microseconds(what: str, value: object) -> None:
+    """Checks that a duration is a number of microseconds; a fraction is allowed, as in ``0.0079 * 1e6``.
+
+    Args:
+        what: The setting's name, as the message gives it.
+        value: Its value.
+
+    Raises:
+        PyTritonBadParameterError: It is not.
+    """
+    if isinstance(value, (float, np.floating)) and 0 < value < math.inf:
+        value = math.floor(value)
+    check_integer(what, value, 0, MAX_UINT64)
 
 
 def check_switch(what: str, value: object) -> None:

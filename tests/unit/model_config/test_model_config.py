@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import subprocess
 import sys
 
@@ -161,6 +162,12 @@ def test_fields_of_the_batcher_that_contradict_each_other_are_refused(arguments,
 def test_a_queue_policy_that_triton_refuses_is_refused(arguments):
     with pytest.raises(PyTritonBadParameterError, match=f"QueuePolicy.{next(iter(arguments))}"):
         QueuePolicy(**arguments)
+
+
+@pytest.mark.parametrize("microseconds", [-0.5, math.nan, math.inf, True])
+def test_microseconds_that_are_no_duration_are_refused(microseconds):
+    with pytest.raises(PyTritonBadParameterError, match="use an integer from 0"):
+        DynamicBatcher(max_queue_delay_microseconds=microseconds)
 
 
 def test_a_batcher_of_another_type_is_refused():

@@ -48,6 +48,16 @@ def test_the_bound_configuration_is_read_in_every_format(inputs, outputs, config
     assert [each.optional for each in read.inputs] == [bool(tensor.optional) for tensor in bound.inputs]
 
 
+@pytest.mark.parametrize("microseconds", [0.1, 0.0079 * 1e6, np.float32(0.5)])
+def test_fractions_of_microseconds_are_dropped(microseconds):
+    policy = QueuePolicy(default_timeout_microseconds=microseconds)
+    batcher = DynamicBatcher(max_queue_delay_microseconds=microseconds, default_queue_policy=policy)
+    bound = ModelSpec.create("M", [], [], config=ModelConfig(batcher=batcher))
+    read = TritonModelConfig.from_dict(triton_model_config(bound)).batcher
+    assert read.max_queue_delay_microseconds == int(microseconds)
+    assert read.default_queue_policy.default_timeout_microseconds == int(microseconds)
+
+
 def test_settings_are_read():
     policy = QueuePolicy(TimeoutAction.DELAY, 5, True, 7)
     batcher = DynamicBatcher(3, [2, 4], False, 2, 1, policy, {1: policy})
