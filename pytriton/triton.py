@@ -35,6 +35,7 @@ from pytriton.server.security import (
 )
 from pytriton.server.settings_check import check_model
 from pytriton.triton_base import MONITORING_PERIOD_S, TritonBase
+from pytriton.utils.distribution import get_root_module_path
 from pytriton.utils.workspace import Workspace
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "MODEL_READY_URL",
     "MODEL_URL",
     "MONITORING_PERIOD_S",
+    "TRITONSERVER_DIST_DIR",
     "TRITON_ACCESS_HEADER",
     "VALID_TRITON_ENDPOINTS",
     "DefaultTritonLifecyclePolicy",
@@ -57,6 +59,9 @@ __all__ = [
     "VertextAILifecyclePolicy",
 ]
 
+
+TRITONSERVER_DIST_DIR = get_root_module_path() / "tritonserver"
+"""The folder of the bundled server."""
 
 DefaultTritonLifecyclePolicy = DEFAULT_POLICY
 """The policy of most servers."""

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 import pytriton
+from pytriton.triton import TRITONSERVER_DIST_DIR
+from pytriton.utils.distribution import get_root_module_path
 
 BACKENDS = ["backends/pytriton/libtriton_pytriton.so", "backends/python/libtriton_python.so"]
 
@@ -30,6 +32,11 @@ def _run(*command: str | Path) -> str:
 @pytest.mark.parametrize("name", ["bin/tritonserver", "bin/pytriton-launch"])
 def test_the_programs_are_executable(name: str) -> None:
     assert os.access(_installed(name), os.X_OK)
+
+
+def test_programs_that_start_the_server_themselves_find_it() -> None:
+    assert get_root_module_path() / "tritonserver" == TRITONSERVER_DIST_DIR
+    assert _installed("bin/tritonserver") == TRITONSERVER_DIST_DIR / "bin" / "tritonserver"
 
 
 def test_the_server_runs_with_its_cache_and_without_any_environment_variable(tmp_path: Path) -> None:
