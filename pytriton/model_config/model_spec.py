@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonBindError, PyTritonModelConfigError
 from pytriton.model_config.arguments import check_instance
 from pytriton.model_config.common import MAX_INT32, DynamicBatcher, ModelWarmup, check_integer, check_switch
+from pytriton.model_config.conversion import converted
 from pytriton.model_config.datatypes import DTYPE_BY_CODE
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
@@ -86,7 +87,7 @@ class ModelSpec:
             version=version,
             inputs=_listed(inputs, "inputs", name),
             outputs=_listed(outputs, "outputs", name),
-            config=ModelConfig() if config is None else config,
+            config=ModelConfig() if config is None else converted(config),
             instances=instances,
             strict=strict,
         )
@@ -195,7 +196,7 @@ def _listed(tensors: Sequence[Tensor], what: str, name: str) -> tuple[Tensor, ..
     if not isinstance(tensors, Iterable) or isinstance(tensors, (str, bytes, Mapping)):
         given = "a Tensor" if isinstance(tensors, Tensor) else f"{tensors!r:.200}"
         raise PyTritonBadParameterError(f"Model {name!r}: {what} is {given}, not a list; write {what}=[Tensor(...)].")
-    return tuple(tensors)
+    return tuple(map(converted, tensors))
 
 
 def _named(tensors: Sequence[Tensor], kind: str, where: str) -> tuple[Tensor, ...]:
