@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import sys
 from collections.abc import Sequence
 
 import pytriton
@@ -140,7 +141,29 @@ def own_files(package_path: Sequence[str]) -> ServerFiles:
 
 
 def _incomplete(what: str, package_path: Sequence[str]) -> PyTritonRuntimeError:
-    return PyTritonRuntimeError(
-        f"{what}{' and '.join(package_path)}/tritonserver: install the package with `pip install "
-        ".`, which builds and fetches what it needs, rather than run from the source folder."
-    )
+    imported = " and ".join(package_path)
+    installed = _installed_elsewhere(package_path)
+    if installed is None:
+        advice = (
+            "install the package with `pip install .`, which builds and fetches what it needs, rather than run from "
+            "the source folder."
+        )
+    else:
+        advice = (
+            "this program imports the sources, because Python searches the folder of the program, or the current one, "
+            f"first. The installed package is in {installed}: save the program in another folder and start it there, "
+            "or start Python 3.11 or later with -P."
+        )
+    return PyTritonRuntimeError(f"{what}{imported}/tritonserver: {advice}")
+
+
+def _installed_elsewhere(package_path: Sequence[str]) -> pathlib.Path | None:
+    """Returns the folder of the installed package, if the imported one is a source folder without the server."""
+    if not any((pathlib.Path(folder).parent / "pyproject.toml").is_file() for folder in package_path):
+        return None
+    imported = {os.path.realpath(folder) for folder in package_path}
+    for folder in sys.path:
+        package = pathlib.Path(folder or os.curdir).absolute() / "pytriton"
+        if os.path.realpath(package) not in imported and (package / "tritonserver" / "backends" / _BACKEND).is_dir():
+            return package
+    return None

@@ -7,6 +7,7 @@ import errno
 import pathlib
 import random
 import socket
+import urllib.parse
 from typing import Any
 
 from pytriton.constants import (
@@ -19,6 +20,7 @@ from pytriton.constants import (
 )
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.server.config import TritonConfig, check_port
+from pytriton.server.running_servers import running_servers
 from pytriton.utils.hosts import is_loopback
 
 _ANY_ADDRESS = "0.0.0.0"
@@ -169,14 +171,24 @@ def _bind(address: str, port: int, listener: _Listener) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise PyTritonRuntimeError(
-                f"Port {port} (TritonConfig.{listener.port}) is in use on {address}: stop what listens there, or "
-                f"choose another port with TritonConfig({listener.port}=...)."
+                f"Port {port} (TritonConfig.{listener.port}) is in use on {address}{_by_whom(port)}, or choose another "
+                f"port with TritonConfig({listener.port}=...)."
             ) from None
         settings = ", ".join(f"TritonConfig.{each}" for each in (listener.address, listener.port) if each)
         raise PyTritonBadParameterError(
             f"Cannot listen on {address} port {port} ({settings}): {error.strerror or error}; use an address of this "
             "machine, such as '127.0.0.1', or '0.0.0.0' for all of them."
         ) from error
+
+
+def _by_whom(port: int) -> str:
+    """Describes what listens on a port, as far as it is known, and how to stop it."""
+    if port in _taken:
+        return " by another Triton of this process: call its stop()"
+    for server in running_servers():
+        if any(urllib.parse.urlsplit(url).port == port for url in server.urls):
+            return f" by a Triton that you run in process {server.pid}: stop that process"
+    return ": stop what listens there"
 
 
 def _listen(address: str, port: int) -> socket.socket:

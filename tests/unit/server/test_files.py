@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+
 import pytest
 
 import pytriton
@@ -90,6 +92,21 @@ def test_a_package_without_its_backend_is_an_error(package):
     (package / "tritonserver" / "backends" / "pytriton").rmdir()
 
     with pytest.raises(PyTritonRuntimeError, match=f"The proxy backend is missing from {package}"):
+        find_server()
+
+
+def test_the_error_in_a_source_folder_names_the_installed_package(package, tmp_path, monkeypatch):
+    package.rename(tmp_path / "pytriton")
+    (tmp_path / "source" / "pytriton").mkdir(parents=True)
+    (tmp_path / "source" / "pyproject.toml").touch()
+    monkeypatch.setattr(pytriton, "__path__", [str(tmp_path / "source" / "pytriton")])
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "source"), str(tmp_path)])
+
+    with pytest.raises(PyTritonRuntimeError, match=f"is in {tmp_path}/pytriton: save the program in another folder"):
+        find_server()
+
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "source")])
+    with pytest.raises(PyTritonRuntimeError, match=r"pip install \."):
         find_server()
 
 

@@ -11,6 +11,7 @@ from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.server import ports
 from pytriton.server.config import TritonConfig
 from pytriton.server.ports import give_back, reachable, take, unreachable, with_ports
+from pytriton.server.running_servers import RunningServer
 
 PORTS = ["http_port", "grpc_port", "metrics_port"]
 LOCAL = {"http_address": "127.0.0.1", "grpc_address": "127.0.0.1", "metrics_address": "127.0.0.1"}
@@ -89,6 +90,14 @@ def test_a_port_in_use_on_one_address_is_in_use_on_all():
         with_ports(free(http_port=port))
 
 
+def test_the_error_for_a_port_names_the_process_whose_triton_has_it(monkeypatch):
+    with taken_port() as port:
+        own = RunningServer(1234, [f"http://127.0.0.1:{port}", "grpc://127.0.0.1:1"], "token")
+        monkeypatch.setattr("pytriton.server.ports.running_servers", lambda: [own])
+        with pytest.raises(PyTritonRuntimeError, match="by a Triton that you run in process 1234: stop that process"):
+            with_ports(free(http_port=port))
+
+
 def test_a_port_in_use_on_another_address_is_free():
     with taken_port("127.0.0.2") as port:
         assert with_ports(free(**LOCAL, grpc_port=port)).grpc_port == port
@@ -150,7 +159,7 @@ def test_addresses_of_a_server_from_this_host(address, expected):
 def test_a_port_of_another_server_of_this_process_is_in_use_before_it_listens(unused):
     config = with_ports(free(**LOCAL, http_port=unused))
     take(config)
-    with pytest.raises(PyTritonRuntimeError, match=f"Port {unused}"):
+    with pytest.raises(PyTritonRuntimeError, match=rf"Port {unused} .* by another Triton of this process"):
         with_ports(free(**LOCAL, http_port=unused))
     give_back(config)
 
