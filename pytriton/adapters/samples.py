@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,11 @@ def samples_of(estimator: Any, example: Any, dtype: Any) -> tuple[dict[str, Arra
     if example is None:
         example = np.zeros((1, _feature_count(estimator)), np.float64 if dtype is None else dtype)
     array = np.asarray(example, dtype)
+    if array.ndim < 2 and any(map(_is_no_sample, array.ravel().tolist())):
+        raise PyTritonBadParameterError(
+            f"sklearn_model: the example is a {type(example).__name__} and not rows; pass rows of an array or of a "
+            "data frame, as in example=X[:1] or example=pandas.DataFrame([row])."
+        )
     if array.ndim == 1 and array.dtype.kind in BYTES_KINDS and len(array):
         return {"text": _as_sent(array[:1, None])}, _join_text
     if array.ndim != 2 or not len(array):
@@ -58,6 +63,11 @@ def samples_of(estimator: Any, example: Any, dtype: Any) -> tuple[dict[str, Arra
 def import_sklearn(module: str) -> Any:
     """Imports a module of scikit-learn, or of pandas."""
     return import_library("sklearn_model", module, package=module.partition(".")[0], extra="sklearn")
+
+
+def _is_no_sample(element: Any) -> bool:
+    """Returns whether an element of an example is neither a text nor a row, but a feature or a row by names."""
+    return isinstance(element, Mapping) or (isinstance(element, int | float) and element == element)  # NaN: no text
 
 
 def _takes_text(estimator: Any) -> bool:
@@ -80,7 +90,9 @@ def _feature_count(estimator: Any) -> int:
 
 
 def _as_sent(array: Array) -> Array:
-    """Converts an array to what a client sends: strings become bytes."""
+    """Converts an array to what a client sends: strings become bytes, and dates text like ``2026-01-31``."""
+    if array.dtype.kind == "M":
+        array = array.astype(str)
     if array.dtype.kind not in BYTES_KINDS:
         return array
     sent = np.empty(array.shape, object)

@@ -97,9 +97,10 @@ def _try(estimator: Any, method: str, samples: Any, is_real: bool) -> list[Array
         return _call(estimator, method, samples)
     except Exception as error:
         sample = "the example" if is_real else "a made-up sample"
+        reason = " ".join(str(error).split()).rstrip(".")
         raise PyTritonBadParameterError(
-            f"sklearn_model: {type(estimator).__name__}.{method} fails for {sample}: {error} Pass a sample like those "
-            "for fit as example, as in example=X[:1]."
+            f"sklearn_model: {type(estimator).__name__}.{method} fails for {sample}: {reason}. Pass a sample like "
+            "those for fit as example, as in example=X[:1]."
         ) from error
 
 
@@ -148,7 +149,8 @@ def _wanted(names: dict[str, list[str]]) -> list[str]:
 
 def _description(estimator: Any) -> str:
     classes = getattr(estimator, "classes_", None)
-    described = f"{type(estimator).__name__} of scikit-learn."
+    library = type(estimator).__module__.partition(".")[0]
+    described = f"{type(estimator).__name__} of {'scikit-learn' if library == 'sklearn' else library}."
     if not isinstance(classes, np.ndarray) or len(classes) > _MOST_CLASSES:
         return described
     return f"{described} Its classes: {', '.join(map(str, classes))}."

@@ -6,19 +6,22 @@ import base64
 import binascii
 import http
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 
-from pytriton.client.core.inputs import Array, arrays_of_batch, arrays_of_sample
+from pytriton.client.core.inputs import OF_BATCHES, Array, arrays_of_batch, arrays_of_sample
 from pytriton.client.exceptions import PyTritonClientError
 from pytriton.gateway.errors import RequestError, misfit
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
 _BASE64 = "b64"
+_OF_BATCHES = "for several samples, send a list of objects, or one dimension more in each input"
 _MAX_SHOWN = 60  # characters of a value in an error
+_NAN = re.compile(rb"[\[:,\s]NaN\b")
 _decode = msgspec.json.Decoder().decode
 encode = msgspec.json.Encoder().encode
 
@@ -46,7 +49,14 @@ def parse(body: bytes) -> Any:
         return _decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise RequestError(http.HTTPStatus.BAD_REQUEST, f"The body is not valid JSON: {reason}.") from error
+        raise RequestError(
+            http.HTTPStatus.BAD_REQUEST, f"The body is not valid JSON: {reason}{_advice(body)}."
+        ) from error
+
+
+def _advice(body: bytes) -> str:
+    """Says what to send in place of the NaN that some libraries write, such as Python's ``json``."""
+    return "; write null in place of NaN" if _NAN.search(body) else ""
 
 
 def samples_of(config: TritonModelConfig, given: Any, max_samples: int) -> Samples:
@@ -171,7 +181,7 @@ def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, 
     try:
         [(_, array)] = convert(config, [(spec, value)], True)
     except PyTritonClientError as error:
-        raise misfit(field, error.message) from error
+        raise misfit(field, error.message.replace(OF_BATCHES, _OF_BATCHES)) from error
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise misfit(field, f"Input {spec} cannot be created from {shown(value)}: {error}.") from error
     return array

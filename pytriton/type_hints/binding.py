@@ -72,11 +72,10 @@ def _checked(
     """Returns an inference callable, or a list with at least one."""
     if callable(infer_func) or isinstance(infer_func, FactoryInstance):
         return infer_func
-    if not isinstance(infer_func, Iterable) or isinstance(infer_func, str | bytes | Mapping | Iterator):
-        called = isinstance(infer_func, Awaitable | Mapping | Iterator)  # the result of a call
+    single = not isinstance(infer_func, Iterable) or isinstance(infer_func, str | bytes | Mapping | Iterator)
+    if single or _adapter_for(infer_func):  # ensembles of scikit-learn are iterable
         raise PyTritonBadParameterError(
-            f"{where}: infer_func is {infer_func!r:.200}, which is not callable; pass a function"
-            f"{' itself, without calling it' if called else ''}, or a list with one for each instance."
+            f"{where}: infer_func is {_shown(infer_func)}, which is not callable; {_in_place_of(infer_func)}."
         )
     instances = list(infer_func)
     if not instances:
@@ -94,6 +93,27 @@ def _checked(
                 "for each instance."
             )
     return instances
+
+
+def _in_place_of(infer_func: object) -> str:
+    """Says what to bind in place of something that is not callable."""
+    adapter = _adapter_for(infer_func)
+    if adapter is not None:
+        return f"pass {adapter}(...) of pytriton.adapters, which serves such a model"
+    called = isinstance(infer_func, Awaitable | Mapping | Iterator)  # the result of a call
+    itself = " itself, without calling it" if called else ""
+    return f"pass a function{itself}, or a list with one for each instance"
+
+
+def _adapter_for(infer_func: object) -> str | None:
+    """Returns the adapter for a model of another library, which is not callable."""
+    if hasattr(infer_func, "predict") and hasattr(infer_func, "get_params"):
+        return "sklearn_model"
+    return "onnx_model" if type(infer_func).__module__.partition(".")[0] == "onnxruntime" else None
+
+
+def _shown(value: object) -> str:
+    return " ".join(repr(value).split())[:200]  # the repr of a pipeline of scikit-learn has several lines
 
 
 def _without_one(inputs: object, outputs: object) -> str:

@@ -37,6 +37,22 @@ class Renaming:
         return {"y": z}
 
 
+class Estimator:
+    """Has the methods of scikit-learn's estimators, and a repr of several lines, as a pipeline has."""
+
+    def __repr__(self):
+        return "Estimator(\n    depth=3)"
+
+    def __iter__(self):
+        return iter(())
+
+    def get_params(self):
+        return {}
+
+    def predict(self, samples):
+        return samples
+
+
 MISTAKES = {
     "a parameter that is not an input": (
         {"infer_func": batch(rename)},
@@ -81,6 +97,10 @@ MISTAKES = {
     "what a function returns": (
         {"infer_func": double(1)},
         "infer_func is {'y': 2}, which is not callable; pass a function itself, without calling it, or a list",
+    ),
+    "an estimator for a function": (
+        {"infer_func": Estimator()},
+        "infer_func is Estimator( depth=3), which is not callable; pass sklearn_model(...) of pytriton.adapters",
     ),
     "tensors for a function": (
         {"infer_func": FLOATS_IN},

@@ -26,6 +26,8 @@ _OPTIONS = ("parameters", "headers", "outputs", "request_id", "priority", "timeo
 _ARGUMENTS_OF_CLIENTS = frozenset(
     {"access_token", "convert_dtypes", "inference_timeout_s", "init_timeout_s", "model_name", "model_version", "url"}
 )
+OF_BATCHES = "infer_batch takes batches"
+"""The advice in the error for a batch that is given as one sample."""
 _MAX_DEPTH = 64  # NumPy's maximum
 _OBJECT = np.dtype(np.object_)
 
@@ -89,10 +91,8 @@ def arrays_of_sample(
             if array.ndim == 0 and spec.shape and all(dim in (-1, 1) for dim in spec.shape):
                 array = array.reshape((1,) * len(spec.shape))
             if not fits(array.shape, spec.shape):
-                is_batch = config.max_batch_size and array.ndim == len(spec.shape) + 1
-                raise _MisfitError(
-                    f"the value has shape {array.shape}{'; infer_batch takes batches' if is_batch else ''}"
-                )
+                is_batch = config.max_batch_size and _may_be_batch(array.shape, spec.shape)
+                raise _MisfitError(f"the value has shape {array.shape}{f'; {OF_BATCHES}' if is_batch else ''}")
         except _MisfitError as misfit:
             where = " without the batch dimension" if config.max_batch_size else ""
             raise _error(config, spec, misfit, where) from misfit.__cause__
@@ -140,6 +140,11 @@ def arrays_of_batch(
             f"The inputs have batches of different sizes: {sizes}; {_described(config)} after the batch dimension."
         )
     return arrays
+
+
+def _may_be_batch(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
+    """Returns whether a value given as one sample is a batch, or a list of the single values of several samples."""
+    return len(shape) == len(dims) + 1 or (dims == (1,) and len(shape) == 1 and shape != (0,))
 
 
 def _remedy_of_batch(shape: tuple[int, ...], dims: tuple[int, ...]) -> str:
@@ -192,7 +197,8 @@ def _check_names(config: TritonModelConfig, values: Mapping[str, Any]) -> None:
     missing = [spec.name for spec in config.inputs if values.get(spec.name) is None and not spec.optional]
     if missing:
         nothing = ", as None was given" if any(name in values for name in missing) else ""
-        raise PyTritonClientInputError(f"The input {_names(missing)} is missing{nothing}: {_described(config)}.")
+        subject = f"The input {_names(missing)} is" if len(missing) == 1 else f"The inputs {_names(missing)} are"
+        raise PyTritonClientInputError(f"{subject} missing{nothing}: {_described(config)}.")
 
 
 def _error(config: TritonModelConfig, spec: TensorSpec, misfit: _MisfitError, where: str) -> PyTritonClientInputError:

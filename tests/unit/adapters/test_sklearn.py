@@ -19,7 +19,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import OneHotEncoder, PowerTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, PowerTransformer, StandardScaler
 from sklearn.svm import SVC
 
 from pytriton.adapters import sklearn_model
@@ -274,7 +274,10 @@ def test_objects_without_predict_are_refused(estimator, message):
 def test_error_for_a_sample_of_zeros_suggests_an_example():
     positive = make_pipeline(PowerTransformer("box-cox"), LinearRegression()).fit(X + 1, Y)
 
-    with pytest.raises(PyTritonBadParameterError, match=r"fails for a made-up sample: .*positive.*example=X\[:1\]"):
+    with pytest.raises(
+        PyTritonBadParameterError,
+        match=r"fails for a made-up sample: .*positive.*[^.]\. Pass a sample .*example=X\[:1\]",
+    ):
         sklearn_model(positive)
     assert sklearn_model(positive, example=X + 1).inputs == [Tensor((2,), np.float64, "features")]
 
@@ -283,7 +286,10 @@ def test_error_for_a_sample_of_zeros_suggests_an_example():
     ("example", "message"),
     [
         (X[:, :1], "LogisticRegression.predict fails for the example: X has 1 features"),
-        (X[0], r"the example has shape \(2,\)"),
+        (X[0], "the example is a ndarray and not rows"),
+        ({"a": 1.0, "b": 2.0}, "the example is a dict and not rows"),
+        ([{"a": 1.0, "b": 2.0}], "the example is a list and not rows"),
+        (pd.DataFrame({"a": ["x"], "b": [2.0]}).iloc[0], "the example is a Series and not rows"),
         (X[:0], r"the example has shape \(0, 2\)"),
         ([], r"the example has shape \(0,\)"),
     ],
@@ -291,6 +297,21 @@ def test_error_for_a_sample_of_zeros_suggests_an_example():
 def test_invalid_example_is_refused(example, message):
     with pytest.raises(PyTritonBadParameterError, match=message):
         sklearn_model(LogisticRegression().fit(X, Y), example=example)
+
+
+def test_dates_are_sent_as_text():
+    def year(frame):
+        return frame.assign(built=frame["built"].dt.year)
+
+    frame = pd.DataFrame({"rooms": [1, 2], "built": pd.to_datetime(["1990-01-31", "2000-02-28"])})
+    rent = make_pipeline(FunctionTransformer(year), LinearRegression()).fit(frame, [1.0, 2.0])
+
+    definition = sklearn_model(rent, example=frame)
+
+    assert definition.inputs[1] == Tensor((1,), bytes, "built")
+    built = np.array([[b"1990-01-31"], [b"2000-02-28T12:30:00"]], object)
+    predicted = served(definition, rooms=np.array([[1], [2]]), built=built)["prediction"]
+    assert predicted.ravel().tolist() == pytest.approx([1.0, 2.0])
 
 
 def test_number_of_processes_is_checked():

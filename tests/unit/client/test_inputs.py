@@ -285,7 +285,7 @@ def test_inputs_by_position_and_by_name():
         ([1, None], {}, "The input 'b' is missing"),
         ([1, 2, 3, 4], {}, "4 inputs were given"),
         ([], {"a": 1}, "The input 'b' is missing"),
-        ([], {"c": 1}, "The input 'a', 'b' is missing"),
+        ([], {"c": 1}, "The inputs 'a', 'b' are missing"),
         ([], {"a": 1, "b": 2, "d": 3}, "There is no input 'd'"),
     ],
 )
