@@ -123,7 +123,10 @@ class App:
         while trace is not None and not Path(trace.tb_frame.f_code.co_filename).is_relative_to(self.root):
             trace = trace.tb_next
         text = "".join(traceback.format_exception(type(error), error, trace)).rstrip()
-        return AppError(f"{self.name} cannot be imported.\n{text}")
+        advice = ""
+        if isinstance(error, ModuleNotFoundError) and error.name == "triton_python_backend_utils":
+            advice = "\nModels for Triton's Python backend are served by `pytriton serve REPOSITORY`."
+        return AppError(f"{self.name} cannot be imported.\n{text}{advice}")
 
 
 def _declared_models(module: ModuleType) -> list[Any]:

@@ -28,6 +28,8 @@ def add_settings(parser: argparse._ArgumentGroup, settings: Any, skipped: Contai
             continue
         flag = f"--{field.name.replace('_', '-')}"
         text = texts.get(field.name, "").replace("`", "").replace("%", "%%")
+        if field.default not in (None, (), dataclasses.MISSING):
+            text += f" Default: {str(field.default).lower() if isinstance(field.default, bool) else field.default}."
         kind = str(field.type)
         if kind.startswith(("list[", "tuple[")):
             parser.add_argument(flag, action="append", metavar="VALUE", help=f"{text} May be repeated.")

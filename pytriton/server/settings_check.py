@@ -99,14 +99,18 @@ def _check_model_repository(config: TritonConfig) -> None:
     if config.model_repository is None:
         return
     try:
-        with os.scandir(config.model_repository) as entries:
-            has_models = any(entry.is_dir() and not entry.name.startswith(".") for entry in entries)
+        models = [each for each in os.scandir(config.model_repository) if each.is_dir() and each.name[0] != "."]
     except OSError as error:
         raise PyTritonBadParameterError(
             f"TritonConfig.model_repository is {str(config.model_repository)!r}, which cannot be read as a folder "
             f"({error.strerror}); name a folder that has a folder for each model."
         ) from error
-    if not has_models:
+    if models and all(each.name.isdecimal() and (pathlib.Path(each) / "model.py").is_file() for each in models):
+        raise PyTritonBadParameterError(
+            f"TritonConfig.model_repository is {str(config.model_repository)!r}, which is the folder of a model, with "
+            "its versions; name the folder above it."
+        )
+    if not models:
         LOGGER.warning(
             "TritonConfig.model_repository is %r, which has no model; each has a folder there.",
             str(config.model_repository),

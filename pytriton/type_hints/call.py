@@ -115,5 +115,5 @@ class Call:
             except KeyError:
                 raise PyTritonValidationError(f"{self._name} returned no {name!r}") from None
             except PyTritonValidationError as error:
-                raise PyTritonValidationError(f"output {name!r} {error.message}") from error
+                raise PyTritonValidationError(f"output {name!r} {error.message}") from None
         return encoded

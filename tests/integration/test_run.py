@@ -211,6 +211,12 @@ def test_an_exception_of_the_program_is_shown_where_it_is(tmp_path):
     assert "importlib" not in error.splitlines()[2]
 
 
+def test_a_model_of_a_repository_names_the_command_that_serves_it(tmp_path):
+    write(tmp_path, model="import triton_python_backend_utils as pb_utils")
+    status, error = run_to_end(tmp_path, "model.py")
+    assert (status, "are served by `pytriton serve REPOSITORY`" in error) == (1, True)
+
+
 def test_a_mistake_in_a_model_is_shown_where_it_is(tmp_path):
     write(tmp_path, app=SCALE.replace('"Scale"', '"S c"'))
     status, error = run_to_end(tmp_path, "app.py")

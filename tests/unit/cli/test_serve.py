@@ -55,6 +55,15 @@ def test_nothing_is_started(command, current_server):
     assert (current_server / "runs").read_text().splitlines() == ["run"]  # for its flags
 
 
+def test_help_has_the_defaults(capsys):
+    with pytest.raises(SystemExit):
+        main(["gateway", "--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "The port; 0 chooses a free one. Default: 8080." in shown
+    assert "at level INFO by the logger pytriton.gateway.access. Default: false." in shown
+    assert "with None, no key is needed. --cors" in shown
+
+
 @pytest.mark.parametrize("command_line", [["serve"], ["gateway"]])
 def test_help_has_the_whole_text_of_each_setting(command_line, capsys):
     with pytest.raises(SystemExit):

@@ -171,6 +171,15 @@ def test_a_model_repository_that_is_a_file_is_refused(tmp_path):
     refused(TritonConfig(model_repository=path), f"TritonConfig.model_repository is '{path}'", "Not a dir", "name a fo")
 
 
+def test_the_folder_of_a_model_is_refused_as_a_repository(tmp_path):
+    version = tmp_path / "Double" / "1"
+    version.mkdir(parents=True)
+    (version / "model.py").touch()
+
+    refused(TritonConfig(model_repository=version.parent), "is the folder of a model", "name the folder above it")
+    check_settings(TritonConfig(model_repository=tmp_path))
+
+
 def test_an_empty_model_repository_is_warned_about(tmp_path, caplog):
     (tmp_path / "README.md").touch()
     (tmp_path / ".git").mkdir()
