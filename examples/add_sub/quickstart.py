@@ -33,8 +33,14 @@ def main() -> None:
 
     a = np.array([[1, 2, 3]], np.float32)
     b = np.array([[10, 20, 30]], np.float32)
-    # Port 0 is any free port, whatever else runs on your machine.
-    with Triton(config=TritonConfig(http_port=arguments.http_port, grpc_port=0, metrics_port=0)) as triton:
+    config = TritonConfig(
+        http_address="127.0.0.1",  # for this machine only; without it, others reach the server, too
+        grpc_address="127.0.0.1",
+        http_port=arguments.http_port,
+        grpc_port=0,  # any free port, whatever else runs on your machine
+        metrics_port=0,
+    )
+    with Triton(config=config) as triton:
         bind(triton)
         triton.run()
         config = triton.config  # with the ports that were chosen
