@@ -174,6 +174,8 @@ def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, 
         raise misfit(field, f"Input {spec} takes numbers, not true and false.")
     if spec.datatype.name.startswith(("FP", "BF")):
         value = _with_nan(value)
+    elif spec.datatype.name.startswith(("INT", "UINT")):
+        value = _with_integers(value)
     if value is None or isinstance(value, Mapping):
         taken = {"BYTES": "text", "BOOL": "true and false"}.get(spec.datatype.name, "numbers")
         raise misfit(field, f"Input {spec} takes {taken}, not {shown(value)}.")
@@ -216,6 +218,14 @@ def _with_nan(value: Any) -> Any:
     if isinstance(value, list):
         return [_with_nan(each) for each in value] if (value and isinstance(value[0], list)) or None in value else value
     return float("nan") if value is None else value
+
+
+def _with_integers(value: Any) -> Any:
+    """Replaces whole numbers such as 2.0, which are integers in JSON Schema."""
+    if isinstance(value, list):
+        has_others = any(kind in (float, list) for kind in set(map(type, value)))
+        return list(map(_with_integers, value)) if has_others else value
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _has_batch_dimension(config: TritonModelConfig, given: Mapping[str, Any]) -> bool:
