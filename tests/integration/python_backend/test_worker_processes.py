@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import logging
 import os
 import pathlib
 import re
 import resource
+import signal
 import time
 
 import psutil
@@ -287,6 +289,28 @@ def test_an_invalid_timeout_is_refused(tmp_path):
         pytest.raises(PyTritonInvalidOperationError, match="timeout-seconds=soon is not a number of seconds above 0"),
     ):
         triton.run()
+
+
+@pytest.fixture
+def ignores_sigchld():
+    """Lets the program ignore SIGCHLD until the test calls this."""
+    previous = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    restore = functools.partial(signal.signal, signal.SIGCHLD, previous)
+    yield restore
+    restore()
+
+
+def test_the_server_learns_how_a_process_ends_if_the_program_ignores_sigchld(tmp_path, caplog, ignores_sigchld):
+    write_model(tmp_path, "first")
+    with running_triton(model_repository=tmp_path) as triton:
+        triton.run()
+        ignores_sigchld()
+        pid = pid_of(triton, "first")
+        kill(pid)
+        wait_until(lambda: f"({pid}) was killed by SIGKILL" in caplog.text)
+        pid_of(triton, "first")
+        assert command(triton, "first", "unload")[0] == 200
+        wait_until(lambda: state_of(triton, "first") == "UNAVAILABLE", timeout_s=10)
 
 
 def test_stopping_waits_for_models_to_finalize(tmp_path, caplog):

@@ -61,6 +61,10 @@ void Restore(int resource, const char* usual) {
   unsetenv(usual);
 }
 
+// Lets the backend learn how its worker processes end. A server that inherits from its parent that SIGCHLD is ignored
+// cannot: the kernel forgets each process as soon as it ends.
+void KeepEndedProcesses() { std::signal(SIGCHLD, SIG_DFL); }
+
 // Workaround for Triton (deep-stacks): the HTTP front end copies bodies with the content type of a form, which is
 // the default of `curl -d` and urllib, to its stack, and parses each level of nested JSON in a nested call. A few
 // megabytes of either crash a server whose threads have the usual 8 MB. Only the used part of a stack takes memory.
@@ -123,6 +127,7 @@ int main(int argc, char** argv) {
   if (is_server) {
     AllowDeepStacks();
     AllowManyConnections();
+    KeepEndedProcesses();
     Preload(argv[0], argv[2]);
   } else {
     Restore(RLIMIT_STACK, kUsualStack);
