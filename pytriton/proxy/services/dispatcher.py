@@ -125,23 +125,25 @@ class ReplyDispatcher:
         Raises:
             PyTritonInvalidOperationError: The server has exited.
         """
-        while True:
-            with self._lock:
-                reply, is_gone = self._taken(pending)
-                if reply is not None or is_gone:
-                    break
-                leads = not self._is_read
-                if leads:
-                    self._is_read = True
-                else:
-                    pending.signal = threading.Event()
-                    self._queue.append(pending)
-            in_time = self._lead(pending, deadline) if leads else self._follow(pending, deadline)
-            if not in_time:
+        try:
+            while True:
                 with self._lock:
                     reply, is_gone = self._taken(pending)
-                break
-        self._promote_follower()
+                    if reply is not None or is_gone:
+                        break
+                    leads = not self._is_read
+                    if leads:
+                        self._is_read = True
+                    else:
+                        pending.signal = threading.Event()
+                        self._queue.append(pending)
+                in_time = self._lead(pending, deadline) if leads else self._follow(pending, deadline)
+                if not in_time:
+                    with self._lock:
+                        reply, is_gone = self._taken(pending)
+                    break
+        finally:  # even after Ctrl-C
+            self._promote_follower()
         if reply is None and is_gone:
             raise PyTritonInvalidOperationError(GONE)
         return reply
@@ -284,12 +286,13 @@ class ReplyDispatcher:
     def _follow(self, pending: PendingCall, deadline: float | None) -> bool:
         """Waits for a reply to this call, or for promotion to leader. Returns whether that was in time."""
         assert pending.signal is not None
-        in_time = pending.signal.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
-        with self._lock:
-            pending.signal = None
-            if pending in self._queue:  # it was not promoted
-                self._queue.remove(pending)
-        return in_time
+        try:
+            return pending.signal.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
+        finally:
+            with self._lock:
+                pending.signal = None
+                if pending in self._queue:  # it was not promoted
+                    self._queue.remove(pending)
 
     def _release_leadership(self) -> None:
         with self._lock:

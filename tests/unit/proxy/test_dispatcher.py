@@ -7,6 +7,7 @@ import fcntl
 import gc
 import mmap
 import os
+import signal
 import socket
 import threading
 import time
@@ -133,6 +134,32 @@ def test_threads_that_wait_read_for_each_other(server: Server, order: list[int])
     for number in order:
         server.response(pending_calls[number])
         assert threads[number].finish() == 10 * pending_calls[number].number
+
+
+def test_threads_that_wait_read_for_each_other_after_interrupts(server: Server) -> None:
+    """Interrupted calls must not be called up to read."""
+    reading = server.submit()
+    first = Waiting(server, reading)
+    wait_until(lambda: server.dispatcher._is_read)
+    for _ in range(3):
+        interrupted = server.submit()
+        main_thread = threading.main_thread().ident
+        assert main_thread is not None
+
+        def interrupt(pending: PendingCall = interrupted, thread: int = main_thread) -> None:
+            wait_until(lambda: pending in server.dispatcher._queue)
+            signal.pthread_kill(thread, signal.SIGINT)
+
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            server.dispatcher.wait(interrupted, None)
+    last = server.submit()
+    second = Waiting(server, last)
+    wait_until(lambda: last in server.dispatcher._queue)
+    server.response(reading)
+    assert first.finish() == 10 * reading.number
+    server.response(last)
+    assert second.finish() == 10 * last.number
 
 
 @pytest.mark.parametrize("others", range(2, 5))
