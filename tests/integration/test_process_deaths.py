@@ -80,6 +80,44 @@ def test_requests_of_a_killed_process_fail_at_once_and_the_next_one_succeeds(tri
     assert process_of(name) != process
 
 
+def forking(folder, *, is_async):
+    """Makes a callable that forks a process, which lives until the gate is open, and then does not return."""
+
+    def infer(x):
+        if os.fork() == 0:
+            try:
+                wait_until((folder / "gate").exists, 60)
+            finally:
+                os._exit(0)
+        (folder / "entered-1").touch()
+        time.sleep(1000)
+        return [x]
+
+    async def infer_later(x):
+        return infer(x)
+
+    return batch(infer_later if is_async else infer)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["function", "coroutine"])
+def test_requests_of_a_killed_process_fail_at_once_though_one_that_it_has_forked_lives(
+    triton, name, tmp_path, is_async
+):
+    bind_floats(triton, name, ProcessInstance(forking, args=[tmp_path], kwargs={"is_async": is_async}))
+    request = hold(triton, name, tmp_path)
+    process = process_of(name)
+    (child,) = process.children()
+
+    start = time.monotonic()
+    process.kill()
+    request.finish()
+
+    assert request.ended - start < NOTICED_S
+    assert request.result == f"model '{name}': the worker has gone"
+    assert is_running(child)
+    (tmp_path / "gate").touch()
+
+
 class CloseDescriptors:
     """Closes all descriptors, then doubles numbers, or does not return."""
 

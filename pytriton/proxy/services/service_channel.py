@@ -24,7 +24,7 @@ from pytriton.proxy.tensors.gpu_tensor import peer_tensor
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.arena import PeerArena, SharedArena
 from pytriton.proxy.transport.doorbell import Doorbell, WakeFlag, has_futex
-from pytriton.proxy.transport.forks import FORKS
+from pytriton.proxy.transport.forks import FORKS, close_in_forks
 from pytriton.proxy.transport.notification_reader import NotificationReader
 from pytriton.proxy.transport.notification_sender import NotificationSender
 from pytriton.proxy.types import Array
@@ -51,6 +51,7 @@ class ServiceChannel:
     def __init__(self, connected: socket.socket) -> None:
         """Creates a channel; `open` opens it."""
         self._socket = connected
+        close_in_forks(connected)
         # Not by close(): a thread may still be waiting on its descriptor.
         weakref.finalize(self, connected.close).atexit = False
         self._reader = NotificationReader(connected)
@@ -206,7 +207,9 @@ class ServiceChannel:
         )
 
     def close(self) -> None:
-        """Closes the channel, and wakes the waiting thread."""
+        """Closes the channel, and wakes the waiting thread; does nothing in a fork, which shares memory with it."""
+        if self._forks != FORKS.count:
+            return
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # wakes a reading thread
         if self._doorbell is not None:

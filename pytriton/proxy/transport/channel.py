@@ -15,6 +15,7 @@ from typing import Any
 
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.doorbell import Doorbell
+from pytriton.proxy.transport.forks import close_in_forks
 from pytriton.proxy.transport.notification_reader import NotificationReader
 from pytriton.proxy.transport.notification_sender import NotificationSender
 from pytriton.proxy.transport.peer_watch import PEERS
@@ -29,6 +30,7 @@ class Channel:
 
     def __init__(self, connected: socket.socket) -> None:
         self._socket = connected
+        close_in_forks(connected)
         self._sender = NotificationSender(connected)
         self._reader: NotificationReader | None = None
         self._spin = AdaptiveSpin()

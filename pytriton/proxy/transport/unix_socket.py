@@ -6,6 +6,7 @@ import pathlib
 import socket
 
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.proxy.transport.forks import close_in_forks
 
 _BACKLOG = 128
 _MAX_SOCKET_PATH = 107  # bytes in sockaddr_un
@@ -39,4 +40,5 @@ def listen_at(path: pathlib.Path) -> socket.socket:
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listening.bind(str(path))
     listening.listen(_BACKLOG)
+    close_in_forks(listening)
     return listening

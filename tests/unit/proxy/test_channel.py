@@ -9,6 +9,7 @@ import threading
 import pytest
 from wiring import channels
 
+from pytriton.proxy.services.service_channel import ServiceChannel
 from pytriton.proxy.transport.channel import Channel
 from pytriton.proxy.wire.notification import Notification, NotificationKind
 
@@ -84,3 +85,25 @@ class TestChannel:
             channel.receive_fds()
         left.close()
         channel.close()
+
+
+@pytest.mark.parametrize("kind", [Channel, ServiceChannel])
+def test_a_process_that_has_forked_another_ends_its_connections(kind):
+    """As if it were killed: the sockets are closed, and not shut down."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.settimeout(20)
+    channel = kind(theirs)
+    stays, goes = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(goes)
+        os.read(stays, 1)
+        channel.close()
+        os._exit(0)
+
+    theirs.close()
+    assert ours.recv(1) == b""
+    os.close(goes)
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(stays)
+    ours.close()
