@@ -27,6 +27,7 @@ from pytriton.proxy.transport.doorbell import Doorbell, WakeFlag, has_futex
 from pytriton.proxy.transport.forks import FORKS, close_in_forks
 from pytriton.proxy.transport.notification_reader import NotificationReader
 from pytriton.proxy.transport.notification_sender import NotificationSender
+from pytriton.proxy.transport.unix_socket import receive_fds
 from pytriton.proxy.types import Array
 from pytriton.proxy.wire.encoding import DEVICE_LOCATION_SIZE
 from pytriton.proxy.wire.error_code import ErrorCode
@@ -97,7 +98,7 @@ class ServiceChannel:
             socket.send_fds(
                 self._socket, [NOTIFICATION.pack(ServiceNotification.OPEN, 0, PROTOCOL_VERSION, 0)], [arena.fd]
             )
-            data, fds, _, _ = socket.recv_fds(self._socket, NOTIFICATION.size, 2)
+            data, fds = receive_fds(self._socket, NOTIFICATION.size, 2)
         except OSError as error:
             arena.close()
             raise PyTritonInvalidOperationError(GONE) from error

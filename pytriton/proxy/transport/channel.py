@@ -19,6 +19,7 @@ from pytriton.proxy.transport.forks import close_in_forks
 from pytriton.proxy.transport.notification_reader import NotificationReader
 from pytriton.proxy.transport.notification_sender import NotificationSender
 from pytriton.proxy.transport.peer_watch import PEERS
+from pytriton.proxy.transport.unix_socket import receive_fds
 from pytriton.proxy.wire.notification import NOTIFICATION, Notification
 
 IDLE_S = 1
@@ -175,7 +176,7 @@ class Channel:
             EOFError: The other side has disconnected, was silent for ``IDLE_S`` seconds, or sent no descriptor.
         """
         try:
-            data, fds, _, _ = socket.recv_fds(self._socket, NOTIFICATION.size, 2)
+            data, fds = receive_fds(self._socket, NOTIFICATION.size, 2)
         except OSError as error:
             raise EOFError from error
         if len(data) != NOTIFICATION.size or not fds:

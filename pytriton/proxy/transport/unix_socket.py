@@ -1,7 +1,8 @@
-"""Listening Unix sockets, whose paths have a maximum length."""
+"""Unix sockets: listening ones, whose paths have a maximum length, and file descriptors that come over a socket."""
 
 from __future__ import annotations
 
+import array
 import pathlib
 import socket
 
@@ -42,3 +43,24 @@ def listen_at(path: pathlib.Path) -> socket.socket:
     listening.listen(_BACKLOG)
     close_in_forks(listening)
     return listening
+
+
+def receive_fds(connected: socket.socket, size: int, most: int) -> tuple[bytes, list[int]]:
+    """Receives a message and the file descriptors that come with it.
+
+    Programs that this process starts do not inherit them, unlike those of ``socket.recv_fds``.
+
+    Args:
+        connected: The socket.
+        size: The largest size of the message in bytes.
+        most: The largest number of descriptors; others are closed.
+
+    Raises:
+        OSError: Nothing can be received.
+    """
+    fds = array.array("i")
+    data, ancillary, _, _ = connected.recvmsg(size, socket.CMSG_LEN(most * fds.itemsize), socket.MSG_CMSG_CLOEXEC)
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+    return data, fds.tolist()

@@ -35,6 +35,7 @@ class TestChannel:
 
         assert notification == (NotificationKind.HELLO, 1, 2, 3)
         assert os.pread(fd, 10, 0) == b"content"
+        assert not os.get_inheritable(fd)
         os.close(fd)
         ours.close()
         theirs.close()
