@@ -33,6 +33,7 @@ class PeerWatch:
 
         Raises:
             OSError: It cannot be watched.
+            RuntimeError: The system cannot create the thread.
         """
         with self._lock:
             if self._epoll is None or self._owner != os.getpid():
@@ -49,10 +50,11 @@ class PeerWatch:
                     self._epoll.unregister(fd)
 
     def _start(self) -> None:
+        epoll = select.epoll()
+        threading.Thread(target=self._run, args=(epoll,), name="pytriton-peers", daemon=True).start()
         self._callbacks = {}  # drops those of the parent in a fork
         self._owner = os.getpid()
-        self._epoll = epoll = select.epoll()
-        threading.Thread(target=self._run, args=(epoll,), name="pytriton-peers", daemon=True).start()
+        self._epoll = epoll
 
     def _run(self, epoll: select.epoll) -> None:
         while True:

@@ -38,6 +38,21 @@ def test_a_closed_connection_is_detected_once(ends):
     assert calls.empty()
 
 
+def test_a_connection_is_watched_after_a_thread_could_not_be_started(ends, monkeypatch):
+    def fail(_):
+        raise RuntimeError("can't start new thread")
+
+    mine, other = ends
+    calls = queue.Queue()
+    watch = PeerWatch()
+    with monkeypatch.context() as patch, pytest.raises(RuntimeError):
+        patch.setattr(threading.Thread, "start", fail)
+        watch.add(mine.fileno(), lambda: calls.put("no thread"))
+    watch.add(mine.fileno(), lambda: calls.put("closed"))
+    other.close()
+    assert calls.get(timeout=10) == "closed"
+
+
 def test_a_connection_that_was_removed_is_not_watched(ends):
     mine, other = ends
     calls = queue.Queue()
