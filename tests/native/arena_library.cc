@@ -37,8 +37,14 @@ int64_t arena_write(Arena* arena, int64_t size, int64_t seed) {
   }
 }
 
-// Maps the arena behind `fd`, which stays the caller's.
-PeerArena* peer_new(int fd) { return new PeerArena(FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0))); }
+// Maps the arena behind `fd`, which stays the caller's; null if it is refused.
+PeerArena* peer_new(int fd) {
+  try {
+    return new PeerArena(FileDescriptor(fcntl(fd, F_DUPFD_CLOEXEC, 0)));
+  } catch (const ArenaError&) {
+    return nullptr;
+  }
+}
 void peer_delete(PeerArena* peer) { delete peer; }
 void peer_release(const PeerArena* peer, int64_t offset) { peer->Release(offset); }
 

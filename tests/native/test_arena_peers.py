@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import fcntl
 import math
 import os
 import random
@@ -177,3 +178,13 @@ def test_a_cpp_owner_in_another_process_writes_and_collects(library_path: Path) 
             del lease
     # The owner has exited, and its memory still exists.
     assert all(np.array_equal(lease, pattern(seed, lease.size)) for seed, lease in kept)
+
+
+@pytest.mark.parametrize("flags", [0, os.MFD_HUGETLB], ids=["may_shrink", "has_huge_pages"])
+def test_memory_that_could_kill_its_reader_is_not_mapped(library: ctypes.CDLL, flags: int) -> None:
+    fd = os.memfd_create("memory", os.MFD_ALLOW_SEALING | flags)
+    os.ftruncate(fd, 1 << 21)
+    if flags:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    assert not library.peer_new(fd)
+    os.close(fd)

@@ -1,9 +1,11 @@
 #include "transport/arena.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,6 +32,12 @@ std::atomic<int64_t>& State(char* block) {
 bool IsSealed(int fd) {
   const int seals = fcntl(fd, F_GET_SEALS);
   return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
+// Whether a file consists of huge pages: once the system has no more of them, reading it would kill the reader.
+bool HasHugePages(int fd) {
+  struct statfs status = {};
+  return fstatfs(fd, &status) == 0 && status.f_type == HUGETLBFS_MAGIC;
 }
 
 int OrderOf(int64_t size) {
@@ -200,6 +208,7 @@ int64_t Arena::allocations() {
 
 PeerArena::PeerArena(FileDescriptor file) {
   if (!IsSealed(file.get())) throw ArenaError("the other side's shared memory may shrink");
+  if (HasHugePages(file.get())) throw ArenaError("the other side's shared memory has huge pages");
   struct stat status = {};
   if (fstat(file.get(), &status) != 0) throw ArenaError(SystemError("cannot examine the other side's shared memory"));
   mapping_ = Mapping(file.get(), status.st_size);
