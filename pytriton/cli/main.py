@@ -39,7 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except PyTritonClientError as error:
         hint = ""
         if isinstance(error, PyTritonClientInferenceServerError) and error.failure is Failure.RESTRICTED:

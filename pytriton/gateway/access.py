@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import http
@@ -11,6 +12,7 @@ import math
 import os
 import pathlib
 import secrets
+import stat
 import tempfile
 import threading
 import time
@@ -140,7 +142,7 @@ def create_key(
     """Creates an API key, and adds its hash to a file, which is created if it does not exist.
 
     Args:
-        path: The file, which only its owner can read.
+        path: The file. A new one can be read by its owner only; one that exists keeps its owner and mode.
         name: The name of the key's owner.
         models: Names of the models that it may use; None for all.
         rate: Requests per second; None for no limit.
@@ -150,13 +152,14 @@ def create_key(
         The key, which is not stored anywhere.
 
     Raises:
-        PyTritonBadParameterError: The file's content is invalid, or it already has a key of that name.
+        PyTritonBadParameterError: The file's content is invalid, it already has a key of that name, or it cannot be
+            written.
 
     Examples:
         >>> from pytriton.gateway import create_key
         >>> key = create_key("keys.json", "alice", models=["Double"], rate=10)  # doctest: +SKIP
     """
-    target = pathlib.Path(path)
+    target = pathlib.Path(path).resolve()  # a link stays one
     keys = _read(target) if target.exists() else []
     if any(key.name == name for key in keys):
         raise PyTritonBadParameterError(f"{target} already has a key named {name!r}: remove it first.")
@@ -172,11 +175,7 @@ def create_key(
         }
         for key in keys
     ]
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=target.parent, prefix=f".{target.name}.", delete=False
-    ) as file:
-        json.dump({"keys": entries}, file, indent=2)
-    pathlib.Path(file.name).replace(target)  # it is never read half-written; its mode is 0600
+    _write(target, json.dumps({"keys": entries}, indent=2))
     return created
 
 
@@ -186,6 +185,26 @@ def _read(path: pathlib.Path) -> list[ApiKey]:
         return [_key(entry, path) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PyTritonBadParameterError(f"{path} cannot be read as a file of API keys: {error!r}.") from error
+
+
+def _write(path: pathlib.Path, text: str) -> None:
+    """Replaces the file, so that it is never read half-written; a running gateway may still read it."""
+    try:
+        descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+            if path.exists():
+                status = path.stat()
+                with contextlib.suppress(PermissionError):  # only root may give a file away
+                    os.chown(draft, status.st_uid, status.st_gid)
+                pathlib.Path(draft).chmod(stat.S_IMODE(status.st_mode))
+            pathlib.Path(draft).replace(path)
+        except BaseException:
+            pathlib.Path(draft).unlink()
+            raise
+    except OSError as error:
+        raise PyTritonBadParameterError(f"{path} cannot be written as a file of API keys: {error.strerror}.") from error
 
 
 def _key(entry: Mapping[str, Any], path: pathlib.Path) -> ApiKey:

@@ -22,7 +22,8 @@ def tell(logger: logging.Logger, lines: Iterable[str]) -> None:
         for line in lines:
             logger.info("%s", line)
     elif sys.stderr is not None:
-        print(*lines, sep="\n", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it, its disk is full, or it is closed
+            print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
 def log_safely(logger: logging.Logger, level: int, message: str, *args: object) -> None:

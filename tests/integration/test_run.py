@@ -6,12 +6,14 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import urllib.request
 
 import psutil
 import pytest
 from programs import SCALE, TENSORS, Program, run_to_end
-from serving import HOST, at_once, free_ports, is_running, servers, wait_until
+from serving import HOST, at_once, free_ports, free_ports_environment, is_running, servers, wait_until
 
 SERVES_ITSELF = (
     TENSORS
@@ -59,6 +61,28 @@ def test_signals_shut_it_down_cleanly(tmp_path, number, words):
         program.process.send_signal(number)
         assert program.process.wait(30) == 0
         assert "Traceback" not in program.log
+
+
+@pytest.mark.parametrize("streams", [">&- 2>&- <&-", ">/dev/full 2>/dev/full"])
+def test_it_serves_without_standard_streams(tmp_path, streams):
+    write(tmp_path, app=SCALE)
+    command = f"exec {sys.executable} -P -m pytriton run app.py {streams}"
+    [port] = free_ports(1)
+    environment = {**os.environ, **free_ports_environment(), "PYTRITON_TRITON_CONFIG_HTTP_PORT": str(port)}
+    with subprocess.Popen(["bash", "-c", command], cwd=tmp_path, env=environment) as process:
+        try:
+            wait_until(lambda: process.poll() is not None or is_ready(port), 30, what="ready, or the end")
+        finally:
+            process.terminate()
+        assert process.wait(30) == 0
+
+
+def is_ready(port):
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{port}/v2/health/ready") as response:
+            return response.status == 200
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize("word", ["app", "app:triton", "app.py:triton", "service.models", "service/models.py"])

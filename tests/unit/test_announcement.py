@@ -5,6 +5,9 @@ from __future__ import annotations
 import io
 import logging
 import sys
+from unittest import mock
+
+import pytest
 
 from pytriton.announcement import Endpoints, ServedModel, endpoint_lines
 from pytriton.utils.console import tell
@@ -52,6 +55,14 @@ def test_without_logging_lines_go_to_standard_error(monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     tell(own_logger("test_announcement.bare"), ["one", "two"])
     assert sys.stderr.getvalue() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize("error", [BrokenPipeError, ValueError])
+def test_a_standard_error_stream_that_cannot_be_written_changes_nothing(monkeypatch, error):
+    stream = io.StringIO()
+    monkeypatch.setattr(stream, "write", mock.Mock(side_effect=error))
+    monkeypatch.setattr(sys, "stderr", stream)
+    tell(own_logger("test_announcement.broken"), ["one"])
 
 
 def test_with_logging_lines_are_logged_and_not_printed(monkeypatch):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
+import os
 
 import pytest
 import serving
@@ -99,6 +101,42 @@ def test_keys_are_hashed_and_readable_by_their_owner_only(path):
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(PyTritonBadParameterError, match="already has a key named 'alice'"):
         create_key(path, "alice")
+
+
+def test_a_file_that_exists_keeps_its_mode_and_its_links(path):
+    real = path.with_name("real.json")
+    path.symlink_to(real)
+    create_key(path, "alice")
+    real.chmod(0o640)
+    create_key(path, "bob")
+    assert path.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert len(json.loads(real.read_text())["keys"]) == 2
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give a file away")
+def test_root_leaves_the_file_to_the_user_of_the_gateway(path):
+    create_key(path, "alice")
+    os.chown(path, 1234, 1234)
+    create_key(path, "bob")
+    assert (path.stat().st_uid, path.stat().st_gid) == (1234, 1234)
+
+
+def test_a_file_that_cannot_be_written(path):
+    with pytest.raises(PyTritonBadParameterError, match=r"keys\.json cannot be written .*: No such file or directory"):
+        create_key(path.parent / "none" / "keys.json", "alice")
+
+
+def test_a_full_disk_leaves_no_draft(path, monkeypatch):
+    create_key(path, "alice")
+    monkeypatch.setattr("pathlib.Path.replace", raise_no_space)
+    with pytest.raises(PyTritonBadParameterError, match="No space left on device"):
+        create_key(path, "bob")
+    assert [entry.name for entry in path.parent.iterdir()] == ["keys.json"]
+
+
+def raise_no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def test_the_file_is_utf_8_in_any_locale(path, run_in_c_locale):
