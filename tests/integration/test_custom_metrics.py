@@ -7,6 +7,7 @@ import threading
 
 import cloudpickle
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from serving import Script, at_once, bind_floats, running_triton, samples_of, scrape, send_floats, server_of, wait_until
 
 from pytriton.decorators import batch
@@ -51,6 +52,15 @@ def test_a_metric_counts_wherever_the_function_runs(triton, name, where, callabl
     bind_floats(triton, name, callables, config=ModelConfig(max_batch_size=1))
     at_once(8, lambda number: send_floats(triton, name, [number]))
     shows(triton, "test_calls_total", 8 * amount, where=where)
+
+
+def test_a_documentation_of_several_lines_is_one_line_of_help(triton, name):
+    bind_floats(triton, name, in_thread)
+    text = "Requests\nby C:\\name"
+    Counter(f"{name}_lines", text).inc()
+    shows(triton, f"{name}_lines_total", 1)
+    families = {family.name: family for family in text_string_to_metric_families(scrape(triton))}
+    assert families[f"{name}_lines"].documentation == text
 
 
 def test_observations_of_many_batches_arrive_in_their_buckets(triton, name):

@@ -211,7 +211,8 @@ class ServerClient:
         Raises:
             PyTritonInferenceError: The server could not create it, or has a family of another kind.
         """
-        return self._metric(MetricMessage(MetricOperation.FAMILY, kind=kind, name=name, description=description))
+        line = description.replace("\\", r"\\").replace("\n", r"\n")  # the server writes it as it is
+        return self._metric(MetricMessage(MetricOperation.FAMILY, kind=kind, name=name, description=line))
 
     def metric(self, family: int, labels: Mapping[str, str], buckets: Sequence[float] | None = None) -> int:
         """Creates a metric, or returns the one with the same labels.
