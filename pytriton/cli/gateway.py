@@ -74,7 +74,11 @@ def run(options: argparse.Namespace) -> None:
         if not is_json:
             print(f"The gateway listens at {server.url}.", flush=True)
         server.wait(woken)
-    server.stop(_EXIT_TIMEOUT_S)
+    lost = server.stop(_EXIT_TIMEOUT_S)
+    if lost:
+        raise PyTritonRuntimeError(
+            f"{lost} requests took longer than the exit timeout of {_EXIT_TIMEOUT_S:g} s and are lost."
+        )
 
 
 def _config(options: argparse.Namespace) -> GatewayConfig:

@@ -21,7 +21,7 @@ from pytriton.gateway.access import ApiKey, KeyStore
 from pytriton.gateway.access_log import log_access
 from pytriton.gateway.body_budget import SMALL, BodyBudget
 from pytriton.gateway.config import GatewayConfig
-from pytriton.gateway.errors import RETRY, RequestError
+from pytriton.gateway.errors import RETRY, RequestError, stopping
 from pytriton.gateway.local import LocalUpstream, Triton
 from pytriton.gateway.models import Models, Upstream
 from pytriton.gateway.openai.endpoints import PATHS, OpenAIEndpoints, error_body
@@ -95,7 +95,10 @@ class Gateway:
         self._budget = BodyBudget(self._config.max_total_body_size, self._config.max_stream_backlog)
         self._readiness: asyncio.Future[bool] | None = None  # the query in progress
         self._in_flight = 0
+        self.lost = 0
+        """Number of requests that took longer than the gateway's exit timeout."""
         self._draining = False
+        self._stopping = asyncio.Event()
         self._app: Application = TracedApplication(self._respond, self._config.continue_traces)
         if self._config.cors_origins:
             self._app = CORSMiddleware(
@@ -118,6 +121,10 @@ class Gateway:
     def drain(self) -> None:
         """Makes the gateway report that it is not ready; requests are still served."""
         self._draining = True
+
+    def end_streams(self) -> None:
+        """Ends all streams with an error; called in the event loop when the gateway is about to stop."""
+        self._stopping.set()
 
     @contextlib.asynccontextmanager
     async def lifespan(self, _: object = None) -> AsyncIterator[None]:
@@ -150,7 +157,7 @@ class Gateway:
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _respond(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive, self._config.max_body_size, self._budget)
+        request = Request(scope, receive, self._config.max_body_size, self._budget, self._stopping)
         request_id = request.header("x-request-id")
         if request_id and not _is_request_id(request_id):
             request_id = ""
@@ -199,8 +206,9 @@ class Gateway:
                 return
             if not self._draining:
                 raise
+            self.lost += 1
             if not started:
-                await send_error(_stopping())
+                await send_error(stopping())
         except Exception:
             if started:
                 raise
@@ -383,10 +391,6 @@ def _hash_of(key: ApiKey | None) -> str:
 def _describes(request: Request) -> bool:
     """Returns whether a request only reads descriptions, by its method; a stream of events runs a model."""
     return request.method == "GET" and not request.accepts(EVENTS)
-
-
-def _stopping() -> RequestError:
-    return RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, "The gateway is stopping.", headers=RETRY)
 
 
 def _too_deep() -> RequestError:

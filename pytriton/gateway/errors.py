@@ -68,6 +68,11 @@ class RequestError(Exception):
         return {"error": self.message}
 
 
+def stopping() -> RequestError:
+    """Returns the error of requests that take longer than the gateway waits for them when it stops."""
+    return RequestError(http.HTTPStatus.SERVICE_UNAVAILABLE, "The gateway is stopping.", headers=RETRY)
+
+
 def _encodable(text: str) -> str:
     """Escapes lone surrogates, as in the text of an exception of a user's function: JSON cannot have them."""
     return text.encode(errors="backslashreplace").decode()

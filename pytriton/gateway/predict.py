@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import http
 import itertools
@@ -18,7 +19,7 @@ from pytriton.gateway.json_tensors import Samples, encode, json_of, parse, sampl
 from pytriton.gateway.models import Model, Reply
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
-from pytriton.gateway.streams import EVENTS, check_backlog, send_stream
+from pytriton.gateway.streams import EVENTS, check_backlog, send_stream, stream_error
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 _PART = 1 << 16  # bytes of a stream to send at a time, unless a single response has more
@@ -177,11 +178,9 @@ async def _parts(model: Model, samples: Samples, request: Request, media_type: s
                     part = b""
             if part:
                 yield part
-    except RequestError as error:
-        if not has_begun:
-            raise
-        request.stream_error = error
-        yield _event(error.body(), "error") if media_type == EVENTS else _line(error.body())
+    except (RequestError, asyncio.CancelledError) as error:
+        failure = stream_error(request, error, has_begun=has_begun).body()
+        yield _event(failure, "error") if media_type == EVENTS else _line(failure)
     finally:
         await responses.aclose()
     if media_type == EVENTS:

@@ -39,6 +39,7 @@ class Request:
         receive: The ASGI callable that receives messages.
         max_body_size: Maximum size of the body in bytes.
         budget: The limit on all bodies together.
+        stopping: Set when the gateway is about to stop, and streams must end.
     """
 
     def __init__(
@@ -47,10 +48,13 @@ class Request:
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         max_body_size: int,
         budget: BodyBudget,
+        stopping: asyncio.Event,
     ) -> None:
         self._receive = receive
         self.budget = budget
         """The limit on all bodies together."""
+        self.stopping = stopping
+        """Set when the gateway is about to stop, and streams must end."""
         self._max_body_size = max_body_size
         self._held = 0  # bytes of the budget
         self._scope = scope

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import uvicorn
@@ -28,6 +28,7 @@ LOGGER = logging.getLogger(__name__)
 _BACKLOG = 2048
 _START_S = 30.0
 _LOOK_S = 1.0
+_LAST_CALL_S = 2.0  # for streams that are still open
 _MANY_FILES = 1 << 20  # more than Linux allows a process by default
 _OBJECTS_PER_COLLECTION = 20_000  # concurrent requests have many objects, none of which is garbage
 _listening: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -109,19 +110,27 @@ class GatewayServer:
         if self._drained_at is None:
             self._drained_at = time.monotonic() + self._drain_s
 
-    def stop(self, timeout_s: float) -> None:
+    def stop(self, timeout_s: float) -> int:
         """Drains for ``GatewayConfig.drain_secs``, then refuses new requests, and stops.
 
         Args:
-            timeout_s: How long to wait for requests in flight.
+            timeout_s: How long to wait for requests in flight. Streams end with an error shortly before.
+
+        Returns:
+            Number of requests that took longer, and are lost.
         """
         self.drain()
         assert self._drained_at is not None
         self._thread.join(max(0.0, self._drained_at - time.monotonic()))
         self._server.config.timeout_graceful_shutdown = max(1, int(timeout_s))
         self._server.should_exit = True
-        self._thread.join(timeout_s + 1)
+        last_call_s = min(_LAST_CALL_S, timeout_s / 2)
+        self._thread.join(timeout_s - last_call_s)
+        if self._thread.is_alive():
+            self._server.call_soon(self._app.end_streams)
+            self._thread.join(last_call_s + 1)
         self._socket.close()
+        return self._app.lost
 
     def _run(self) -> None:
         try:
@@ -158,9 +167,17 @@ class _Server(uvicorn.Server):
         self.begun = threading.Event()
         self._limits = limits
         self._handshakes: Handshakes | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def call_soon(self, function: Callable[[], object]) -> None:
+        """Calls a function in the event loop, if that runs."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+                self._loop.call_soon_threadsafe(function)
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
         """Starts to listen."""
+        self._loop = asyncio.get_running_loop()
         context = self.config.ssl
         await super().startup(sockets if context is None else [])
         if context is not None:

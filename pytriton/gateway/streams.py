@@ -8,7 +8,7 @@ import http
 from collections.abc import AsyncGenerator, Sequence
 
 from pytriton.gateway.body_budget import SMALL
-from pytriton.gateway.errors import RequestError
+from pytriton.gateway.errors import RequestError, stopping
 from pytriton.gateway.models import Reply
 from pytriton.gateway.offload import size_of
 from pytriton.gateway.request import Request
@@ -29,7 +29,8 @@ async def send_stream(request: Request, send: Send, media_type: str, parts: Asyn
         send: The ASGI callable that sends messages.
         media_type: The response's type.
         parts: Its parts. An error before the first one becomes a response with a status of its own. If the client is
-            too slow, a `RequestError` is thrown into the generator, whose further parts end the stream.
+            too slow, a `RequestError` is thrown into the generator, whose further parts end the stream. When the
+            gateway is about to stop, the generator is cancelled, and ends the stream in the same way.
 
     Raises:
         RequestError: The stream failed before it began.
@@ -40,15 +41,37 @@ async def send_stream(request: Request, send: Send, media_type: str, parts: Asyn
     reading = asyncio.ensure_future(_read_all(first, parts, backlog))
     sending = asyncio.ensure_future(_send_all(backlog, reading, send))
     leaving = asyncio.ensure_future(request.wait_for_disconnect())
+    ending = asyncio.ensure_future(request.stopping.wait())
     try:
-        await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait((sending, leaving, ending), return_when=asyncio.FIRST_COMPLETED)
+        if done == {ending}:
+            reading.cancel()
+            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in (reading, sending, leaving):
+        for task in (reading, sending, leaving, ending):
             task.cancel()
         await asyncio.gather(reading, sending, return_exceptions=True)
         await parts.aclose()
     if not sending.cancelled():
         sending.result()
+
+
+def stream_error(request: Request, error: RequestError | asyncio.CancelledError, *, has_begun: bool) -> RequestError:
+    """Returns the error that ends a stream, and notes it in the request.
+
+    Args:
+        request: The request.
+        error: What the stream's generator has caught.
+        has_begun: Whether the stream has begun.
+
+    Raises:
+        RequestError: The stream has not begun.
+        asyncio.CancelledError: The client has disconnected.
+    """
+    if not has_begun or (isinstance(error, asyncio.CancelledError) and not request.stopping.is_set()):
+        raise error
+    request.stream_error = stopping() if isinstance(error, asyncio.CancelledError) else error
+    return request.stream_error
 
 
 def check_backlog(replies: Sequence[Reply], limit: int) -> None:

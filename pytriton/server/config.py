@@ -312,6 +312,10 @@ def with_absolute_paths(config: TritonConfig) -> TritonConfig:
     return dataclasses.replace(config, **{name: folder / path for name, path in expanded.items()})
 
 
+# As the server's front ends take IPv6 addresses.
+_IPV6_FORMATS = {"http_address": "ipv6:{}", "metrics_address": "ipv6:{}", "grpc_address": "[{}]"}
+
+
 def server_flags(config: TritonConfig) -> list[str]:
     """Converts a configuration to arguments of tritonserver.
 
@@ -332,6 +336,8 @@ def server_flags(config: TritonConfig) -> list[str]:
         # Workaround for Triton (mutual-tls-flag): it turns TLS on whenever it sees the flag, even with `false`.
         if value is None or field.metadata or (field.name == "grpc_use_ssl_mutual" and not value):
             continue
+        if field.name in _IPV6_FORMATS and ":" in value:
+            value = _IPV6_FORMATS[field.name].format(value)
         for item in value if isinstance(value, (list, tuple)) else [value]:
             text = str(item).lower() if isinstance(item, bool) else str(item)
             flags.append(f"--{field.name.replace('_', '-')}={text}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import urllib.request
+
 import numpy as np
 import psutil
 import pytest
@@ -19,6 +21,7 @@ from serving import (
     taken_port,
 )
 
+from pytriton.client import ModelClient
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.triton import Triton, TritonConfig
 
@@ -47,6 +50,21 @@ def test_a_port_in_use_is_reported_by_run_when_the_server_starts_there():
     with triton:
         triton.run()
         assert triton.config.grpc_port == port
+
+
+@pytest.mark.parametrize("address", ["::1", "::"])
+def test_ipv6_addresses(address):
+    addresses = {f"{name}_address": address for name in ("http", "grpc", "metrics")}
+    with Triton(config=free_config(**addresses)) as triton:
+        bind_floats(triton, "Double", double)
+        triton.run()
+        assert triton.is_ready()
+        assert {each.ip for each in listening_addresses(triton)} == {address}
+        for scheme, port in (("http", triton.config.http_port), ("grpc", triton.config.grpc_port)):
+            with ModelClient(f"{scheme}://[::1]:{port}", "Double") as client:
+                assert client.infer_sample(np.float32([1]))["y"] == [2]
+        with urllib.request.urlopen(f"http://[::1]:{triton.config.metrics_port}/metrics") as response:
+            assert response.status == 200
 
 
 def test_one_port_for_two_settings_is_refused():

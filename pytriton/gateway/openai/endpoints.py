@@ -37,7 +37,7 @@ from pytriton.gateway.openai.shapes import ChatShape, CompletionShape
 from pytriton.gateway.openai.stop import StopSequences
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
-from pytriton.gateway.streams import EVENTS, send_stream
+from pytriton.gateway.streams import EVENTS, send_stream, stream_error
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
@@ -305,11 +305,9 @@ async def _events(
         if usage is not None:
             yield event([], await usage.of(["".join(text) for text in generated]))
         yield _DONE
-    except RequestError as error:  # raised by the model, or thrown in by the sender
-        if not begun:
-            raise
-        request.stream_error = error
-        yield b"data: %s\n\n" % encode(error_body(error))
+    except (RequestError, asyncio.CancelledError) as error:  # raised by the model, or by the sender
+        failure = stream_error(request, error, has_begun=bool(begun))
+        yield b"data: %s\n\n" % encode(error_body(failure))
     finally:
         for task in tasks:
             task.cancel()

@@ -252,11 +252,28 @@ def test_requests_that_outlast_the_stop_may_be_sent_elsewhere(served, caplog, pa
     body = {"x": [1]} if path.startswith("/v1") else {"inputs": [tensor]}
     asking = serving.Background(lambda: client.send("POST", path, json.dumps(body).encode()))
     assert gateways.lingering.wait(LIMIT_S)
-    server.stop(1)
+    assert server.stop(1) == 1
     response = asking.finish().result
     assert (response.status, response.headers["retry-after"]) == (503, "1")
     assert "stopping" in str(response.json()["error"])
     assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
+def test_streams_that_outlast_the_stop_end_with_an_error(served, accept):
+    config = GatewayConfig(port=0)
+    server = GatewayServer(Gateway(served, config), config)
+    server.start()
+    client = gateways.Client(server.url)
+    gateways.cancelled.clear()
+    with contextlib.closing(client.connection()) as connection:
+        connection.request("POST", "/v1/models/Wait", b'{"x": [1]}', {"accept": accept})
+        response = connection.getresponse()
+        assert response.readline()
+        assert server.stop(1) == 0
+        last = response.read().replace(b"event: done\ndata: {}\n\n", b"").rstrip().split(b"\n")[-1]
+    assert json.loads(last.removeprefix(b"data: ")) == {"error": {"message": "The gateway is stopping."}}
+    assert gateways.cancelled.wait(LIMIT_S)
 
 
 def test_requests_are_served_while_a_gateway_drains(served):

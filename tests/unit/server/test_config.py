@@ -120,6 +120,11 @@ def test_disabled_mutual_tls_becomes_no_flag():
     assert server_flags(TritonConfig(grpc_use_ssl_mutual=True)) == ["--grpc-use-ssl-mutual=true"]
 
 
+def test_ipv6_addresses_are_written_as_the_front_ends_take_them():
+    config = TritonConfig(http_address="::1", grpc_address="::", metrics_address="127.0.0.1")
+    assert server_flags(config) == ["--http-address=ipv6:::1", "--grpc-address=[::]", "--metrics-address=127.0.0.1"]
+
+
 @given(CONFIGS)
 def test_a_config_survives_a_dictionary(config):
     assert TritonConfig.from_dict(config.to_dict()) == config
