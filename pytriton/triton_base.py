@@ -35,7 +35,7 @@ from pytriton.type_hints.declaration import declare
 from pytriton.utils.console import tell
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
 from pytriton.utils.numbers import check_seconds
-from pytriton.utils.signals import wake_on_signals
+from pytriton.utils.signals import allow_interrupts, wake_on_signals
 from pytriton.utils.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -322,17 +322,18 @@ class TritonBase:
             self.run()
             server = session.server
         assert server is not None
-        try:
-            with wake_on_signals(session.woken):
+        with wake_on_signals(session.woken):
+            try:
                 if gateway is not None:
                     self._gateway = start_gateway(self, gateway)
                 if announce:
                     gateway_url = None if self._gateway is None else self._gateway.url
                     tell(LOGGER, announcement(self.models, server, self.report.ready_models, gateway_url))
                 failed = session.wait(server, monitoring_period_s)
-        finally:
-            if server is session.server:
-                self.stop()
+            finally:
+                allow_interrupts()
+                if server is session.server:
+                    self.stop()
         session.check_end(server, failed)
 
     def stop(self) -> bool:

@@ -15,7 +15,7 @@ from pytriton.client.tls import TLSConfig
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.gateway.access import create_key
 from pytriton.gateway.config import GatewayConfig
-from pytriton.utils.signals import wake_on_signals
+from pytriton.utils.signals import allow_interrupts, wake_on_signals
 
 NAME = "gateway"
 HELP = "serve the models of servers as JSON, for the internet"
@@ -74,7 +74,8 @@ def run(options: argparse.Namespace) -> None:
         if not is_json:
             print(f"The gateway listens at {server.url}.", flush=True)
         server.wait(woken)
-    lost = server.stop(_EXIT_TIMEOUT_S)
+        allow_interrupts()
+        lost = server.stop(_EXIT_TIMEOUT_S)
     if lost:
         raise PyTritonRuntimeError(
             f"{lost} requests took longer than the exit timeout of {_EXIT_TIMEOUT_S:g} s and are lost."

@@ -14,7 +14,7 @@ from pytriton.cli.workers import replaced
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.run_options import RunOptions, in_force
 from pytriton.server.config import TritonConfig
-from pytriton.utils.signals import wake_on_signals
+from pytriton.utils.signals import allow_interrupts, wake_on_signals
 
 if TYPE_CHECKING:
     from pytriton.gateway import GatewayConfig
@@ -101,9 +101,10 @@ def _serve_and_reload(app: App, options: RunOptions) -> None:
         serving.start()
         options.may_start = False
         reloader.run(stop)
-    while serving.is_alive():  # it may be about to serve
-        triton.stop()
-        serving.join(_JOIN_S)
+        allow_interrupts()
+        while serving.is_alive():  # it may be about to serve
+            triton.stop()
+            serving.join(_JOIN_S)
     if serving.error is not None:
         raise serving.error
 

@@ -32,7 +32,8 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
     """Sets the event on SIGINT, SIGTERM and SIGHUP, if this is the main thread.
 
     A signal that is ignored, as in a background job, stays ignored; a handler of the user's own stays, too, and decides
-    what happens.
+    what happens. Stop within the block, after `allow_interrupts`: shells, terminals and process managers may send
+    SIGTERM or SIGHUP twice, and the second one must not kill a program that finishes its requests.
     """
     # A handler runs in the middle of whatever the main thread does, perhaps with the event's lock held; a SimpleQueue
     # alone allows that.
@@ -61,6 +62,12 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
         waker.join()
 
 
+def allow_interrupts() -> None:
+    """Lets Ctrl-C interrupt the rest of a block of `wake_on_signals`, if this is the main thread."""
+    if threading.current_thread() is threading.main_thread():
+        _restore([signal.SIGINT])
+
+
 def _is_replaceable(handler: Any) -> bool:
     """Returns whether a signal has its default action, or that of `asyncio.run`: to cancel the task that waits here."""
     of_asyncio = getattr(getattr(handler, "func", None), "__module__", None) == "asyncio.runners"
@@ -68,9 +75,10 @@ def _is_replaceable(handler: Any) -> bool:
 
 
 def _restore(numbers: Iterable[signal.Signals]) -> None:
-    for number in numbers:
+    for number in _replaced.keys() & set(numbers):
         handler = _replaced.pop(number)
-        signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        is_default = handler is None or (handler is _clean_up and not _clean_ups)  # it was forgotten meanwhile
+        signal.signal(number, signal.SIG_DFL if is_default else handler)
 
 
 def wait_for_event(event: threading.Event, timeout_s: float = math.inf) -> bool:

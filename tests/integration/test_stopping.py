@@ -11,6 +11,7 @@ import subprocess
 import sysconfig
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -231,6 +232,36 @@ def test_requests_that_exceed_the_exit_timeout_are_logged_and_raised(caplog):
     assert str(serving.error) == "Requests to 'hold' took longer than the exit timeout of 1 s and are lost."
     assert str(serving.error) in caplog.text
     assert not servers()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_second_signal_during_the_stop_loses_no_request(tmp_path, number):
+    code = (
+        SERVE
+        + """
+import sys
+def echo(requests):
+    print("entered", flush=True)
+    sys.stdin.readline()
+    return [{"y": request["x"]} for request in requests]
+
+with Triton() as triton:
+    triton.bind("echo", echo, [Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")])
+    print("ready", triton.config.http_port, flush=True)
+    triton.serve()
+"""
+    )
+    with Script(tmp_path, code) as script:
+        at = SimpleNamespace(config=SimpleNamespace(http_port=int(script.line().split()[1])))
+        script.wait_until_it_serves()
+        request = Background(lambda: infer_json(at, "echo", [json_floats([1])]))
+        assert script.line() == "entered"
+        script.signal(number)
+        wait_until(lambda: not is_ready(at))
+        script.signal(number)
+        script.resume()
+        assert request.finish().result[0] == 200
+        assert script.wait() == 0, script.stderr
 
 
 def test_sigterm_with_lost_requests_has_a_nonzero_exit_status(tmp_path):

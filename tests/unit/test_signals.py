@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from pytriton.utils.signals import wait_for_event, wake_on_signals
+from pytriton.utils.signals import allow_interrupts, wait_for_event, wake_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -26,6 +26,16 @@ def test_a_signal_in_the_middle_of_a_wait_does_not_block_it():
     with wake_on_signals(woken):
         with woken._cond:  # as the main thread holds it for an instant when it begins to wait
             signal.raise_signal(signal.SIGTERM)
+        assert woken.wait(10)
+
+
+def test_ctrl_c_interrupts_what_follows_the_wait_and_sigterm_does_not():
+    woken = threading.Event()
+    with wake_on_signals(woken):
+        allow_interrupts()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
         assert woken.wait(10)
 
 
