@@ -31,7 +31,8 @@ class GatewayConfig:
     Attributes:
         host: The address to listen at; ``0.0.0.0`` for all IPv4 addresses of the machine.
         port: The port; 0 chooses a free one.
-        tls_certificate: Path of the certificate chain (PEM); with it, the gateway speaks HTTPS.
+        tls_certificate: Path of the certificate chain (PEM); with it, the gateway speaks HTTPS. It is loaded again when
+            it or its key changes.
         tls_key: Path of the certificate's private key (PEM).
         api_keys: Path of a file with API keys, created by `create_key`; with None, no key is needed.
         openai: Models that are served with OpenAI's API, as `OpenAIChat`, `OpenAICompletion` or `OpenAIEmbeddings`.

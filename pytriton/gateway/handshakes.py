@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-import ssl
 from collections.abc import Callable, Sized
 
+from pytriton.gateway.certificate import Certificate
 from pytriton.gateway.config import GatewayConfig
 from pytriton.utils.limits import has_spare_files
 
@@ -18,7 +18,7 @@ class Handshakes(asyncio.Protocol):
     An event loop with TLS of its own would not tell of a connection before the end of its handshake.
 
     Args:
-        context: The certificate.
+        certificate: The certificate.
         limits: The limits on connections and on the time of a handshake.
         connections: Connections after the handshake, which count, too.
         protocol: Creates the protocol of a connection.
@@ -26,12 +26,12 @@ class Handshakes(asyncio.Protocol):
 
     def __init__(
         self,
-        context: ssl.SSLContext,
+        certificate: Certificate,
         limits: GatewayConfig,
         connections: Sized,
         protocol: Callable[[], asyncio.Protocol],
     ) -> None:
-        self._context = context
+        self._certificate = certificate
         self._limits = limits
         self._connections = connections
         self._protocol = protocol
@@ -61,5 +61,8 @@ class Handshakes(asyncio.Protocol):
         connection.setblocking(False)
         with contextlib.suppress(OSError):  # a client that does not speak TLS, is too slow, or has disconnected
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._protocol, connection, ssl=self._context, ssl_handshake_timeout=self._limits.read_timeout_s
+                self._protocol,
+                connection,
+                ssl=self._certificate.context(),
+                ssl_handshake_timeout=self._limits.read_timeout_s,
             )

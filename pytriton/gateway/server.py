@@ -18,6 +18,7 @@ import uvicorn
 
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.gateway.app import Gateway
+from pytriton.gateway.certificate import Certificate
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.handshakes import Handshakes
 from pytriton.gateway.protocol import LimitedProtocol, protocol_of
@@ -68,7 +69,7 @@ class GatewayServer:
             config,
         )
         try:
-            self._server.config.load()
+            self._server.load()
         except OSError as error:  # SSLError, too
             raise PyTritonRuntimeError(
                 f"The gateway cannot use certificate {config.tls_certificate} with key {config.tls_key}: {error}."
@@ -166,8 +167,20 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self.begun = threading.Event()
         self._limits = limits
+        self._certificate: Certificate | None = None
         self._handshakes: Handshakes | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    def load(self) -> None:
+        """Loads the certificate, if there is one.
+
+        Raises:
+            OSError: It cannot be used.
+        """
+        self.config.load()
+        certificate, key = self._limits.tls_certificate, self._limits.tls_key
+        if self.config.ssl is not None and certificate is not None and key is not None:
+            self._certificate = Certificate(self.config.ssl, certificate, key)
 
     def call_soon(self, function: Callable[[], object]) -> None:
         """Calls a function in the event loop, if that runs."""
@@ -178,10 +191,10 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[Any] | None = None) -> None:
         """Starts to listen."""
         self._loop = asyncio.get_running_loop()
-        context = self.config.ssl
-        await super().startup(sockets if context is None else [])
-        if context is not None:
-            handshakes = Handshakes(context, self._limits, self.server_state.connections, self._protocol)
+        certificate = self._certificate
+        await super().startup(sockets if certificate is None else [])
+        if certificate is not None:
+            handshakes = Handshakes(certificate, self._limits, self.server_state.connections, self._protocol)
             self._handshakes = handshakes
             for each in sockets or ():
                 server = await asyncio.get_running_loop().create_server(

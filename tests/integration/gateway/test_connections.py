@@ -48,7 +48,11 @@ def tls(tmp_path_factory):
     """Settings of a gateway with a certificate, and the context of its clients."""
     if shutil.which("openssl") is None:
         pytest.skip("certificates are made with openssl")
-    folder = tmp_path_factory.mktemp("tls")
+    return certified(tmp_path_factory.mktemp("tls"))
+
+
+def certified(folder):
+    """Settings of a gateway with a new certificate in a folder, and the context of its clients."""
     certificate, key = folder / "certificate.pem", folder / "key.pem"
     made = [
         "-newkey",
@@ -83,6 +87,24 @@ def test_https(served, tls):
         numbers = json.dumps({"x": [1.5] * 500_000}).encode()
         with urllib.request.urlopen(f"{gateway.url}/v1/models/Double", numbers, context=context) as response:
             assert json.load(response) == {"y": [3.0] * 500_000}
+
+
+def test_a_renewed_certificate_is_reloaded(served, tls, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr("pytriton.gateway.certificate._RELOAD_S", 0)
+    settings, _ = tls
+    files = [tmp_path / "live.pem", tmp_path / "live.key"]
+    for file, source in zip(files, settings.values(), strict=True):
+        shutil.copy(source, file)
+    renewed, context = certified(tmp_path)
+    with gateway_of(served, **dict(zip(settings, map(str, files), strict=True))) as gateway:
+        assert not is_served(gateway, context)
+        shutil.copy(renewed["tls_certificate"], files[0])
+        assert is_served(gateway, tls[1])  # the key does not belong to it yet
+        assert f"The certificate {files[0]} was not reloaded with key {files[1]}" in caplog.text
+        pathlib.Path(renewed["tls_key"]).replace(files[1])
+        assert is_served(gateway, context)
+        files[1].unlink()
+        assert is_served(gateway, context)
 
 
 def test_tls_handshakes_are_limited_in_time(served, tls, caplog):
