@@ -429,7 +429,7 @@ class LocalServer:
         lines = self.process.log.tail()
         ended = f"The server exited unexpectedly: it {self.how_it_ended()}"
         if self.config.log_file is None:
-            return f"{ended}.{limits_hint()} Its last lines:\n{lines}"
+            return f"{ended}.{limits_hint(lines)} Its last lines:\n{lines}"
         # Its output goes there, except for errors in its command line.
         log_file = f"{str(self.config.log_file)!r} (TritonConfig.log_file)"
         return f"{ended}; see its log, {log_file}.\n{lines}".rstrip()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import resource
@@ -75,8 +76,17 @@ def has_spare_files(descriptor: int) -> bool:
     return limit == resource.RLIM_INFINITY or descriptor < limit - min(_SPARE_FILES, limit // 4)
 
 
-def limits_hint() -> str:
-    """Returns a sentence about a limit that may be why something failed; empty if there is none."""
+def limits_hint(log: str = "") -> str:
+    """Returns a sentence about a limit that may be why something failed; empty if there is none.
+
+    Args:
+        log: What was logged.
+    """
+    if os.strerror(errno.EAGAIN) in log:
+        return (
+            " It could not start a thread: raise the limit on the processes and threads of this user (`ulimit -u`) "
+            "or of its container."
+        )
     size, _ = resource.getrlimit(resource.RLIMIT_AS)
     if size == resource.RLIM_INFINITY or size > _ENOUGH_MEMORY:
         return ""

@@ -188,6 +188,18 @@ def test_with_a_limit_on_the_size_of_files_it_names_the_limit(environment):
     environment.fails("ulimit -f 100000; exec", "This process may write files of at most 100000 KiB (`ulimit -f`)")
 
 
+def test_with_a_limit_on_processes_it_names_the_limit(environment, home, tmp_path):
+    home.chmod(0o777)
+    tmp_path.chmod(0o777)
+    rights = "+dac_override,+dac_read_search"  # for the interpreter, which may be in root's home folder
+    user = f"setpriv --reuid=23456 --regid=23456 --clear-groups --inh-caps={rights} --ambient-caps={rights}"
+    if shutil.which("setpriv") is None or subprocess.run([*user.split(), "true"], capture_output=True).returncode:
+        pytest.skip("the limit does not hold for root, and the system does not allow to become another user")
+    environment.fails(
+        f"exec {user} prlimit --nproc=25", "raise the limit on the processes and threads of this user (`ulimit -u`)"
+    )
+
+
 @pytest.mark.parametrize("size_kib", [500_000, 1_500_000])
 def test_with_too_little_address_space_it_names_the_limit(environment, size_kib):
     text = f"The address space of this process is limited to {size_kib // 1024} MiB (`ulimit -v`)"
