@@ -274,6 +274,19 @@ def test_a_call_of_another_model_continues_the_trace(triton, receiver):
     assert request.end <= compute.end
 
 
+@pytest.mark.parametrize("inner", [double, ProcessInstance(lambda: double)], ids=["thread", "process"])
+def test_a_call_of_another_model_begins_no_trace(inner):
+    with Receiver() as receiver, running_triton(trace_config=receiver.trace_config(rate=0)) as triton:
+        bind_floats(triton, "double", inner)
+        bind_floats(triton, "chain", chain)
+        triton.run()
+        assert send(triton, "chain", {}) == 200
+        trace_id, headers = new_context()
+        assert send(triton, "chain", headers) == 200
+        spans = receiver.wait_for("infer double", "request double", trace=trace_id)
+        assert {span.trace for span in receiver.spans() if span.name.endswith(" double")} == {spans[0].trace}
+
+
 def test_a_coroutine_runs_in_its_calls_span(triton, receiver):
     trace_id, headers = new_context()
     send(triton, "coroutine", headers)

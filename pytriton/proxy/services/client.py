@@ -311,7 +311,8 @@ class ServerClient:
                     f"parameter {key!r} of a request to model {call.model!r} is {value!r}: use str, bool, int or float"
                 )
         try:
-            span = start_request_span(call.model, {}, call.trace_context)
+            # A request of an untraced one is not traced either; `rate=1000` would trace all of them otherwise.
+            span = start_request_span(call.model, {}, call.trace_context, may_begin=batch == NO_BATCH)
             if span is not None:
                 call = dataclasses.replace(call, trace_context=span.trace_context)
             head = write_call(call, inputs, batch)

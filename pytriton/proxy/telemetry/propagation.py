@@ -119,19 +119,24 @@ class RequestSpan:
         self._span.end()
 
 
-def start_request_span(model: str, attributes: Mapping[str, Any], parent: str = "") -> RequestSpan | None:
+def start_request_span(
+    model: str, attributes: Mapping[str, Any], parent: str = "", *, may_begin: bool = True
+) -> RequestSpan | None:
     """Starts the span of a request to a model; None while nothing in this process uses OpenTelemetry.
 
     Args:
         model: The model's name.
         attributes: Further attributes, such as ``server.address``.
         parent: The trace context of its parent; that of the current context by default.
+        may_begin: Whether a request without a parent begins a trace; otherwise, it has no span.
     """
     tracer = current_tracer()
     if tracer is None:
         return None
-    from opentelemetry.trace import SpanKind
+    from opentelemetry.trace import SpanKind, get_current_span
 
+    if not (parent or may_begin or get_current_span().get_span_context().is_valid):
+        return None
     span = tracer.start_span(
         f"infer {model}",
         context_of(parent) if parent else None,
