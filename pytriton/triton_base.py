@@ -35,7 +35,7 @@ from pytriton.type_hints.declaration import declare
 from pytriton.utils.console import tell
 from pytriton.utils.interpreter_exit import let_threads_hang_at_exit
 from pytriton.utils.numbers import check_seconds
-from pytriton.utils.signals import allow_interrupts, wake_on_signals
+from pytriton.utils.signals import wake_on_signals
 from pytriton.utils.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -322,7 +322,7 @@ class TritonBase:
             self.run()
             server = session.server
         assert server is not None
-        with wake_on_signals(session.woken):
+        with wake_on_signals(session.woken) as allow_interrupts:
             try:
                 if gateway is not None:
                     self._gateway = start_gateway(self, gateway)

@@ -15,7 +15,7 @@ from pytriton.client.tls import TLSConfig
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.gateway.access import create_key
 from pytriton.gateway.config import GatewayConfig
-from pytriton.utils.signals import allow_interrupts, wake_on_signals
+from pytriton.utils.signals import wake_on_signals
 
 NAME = "gateway"
 HELP = "serve the models of servers as JSON, for the internet"
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> None:
     tls = None if options.ca is None else TLSConfig(root_certificates=options.ca)
     server = GatewayServer(Gateway(options.urls, config, access_token=options.token, tls=tls), config)
     woken = threading.Event()
-    with wake_on_signals(woken):
+    with wake_on_signals(woken) as allow_interrupts:
         server.start()
         if not is_json:
             print(f"The gateway listens at {server.url}.", flush=True)

@@ -14,7 +14,7 @@ from pytriton.cli.workers import replaced
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.run_options import RunOptions, in_force
 from pytriton.server.config import TritonConfig
-from pytriton.utils.signals import allow_interrupts, wake_on_signals
+from pytriton.utils.signals import wake_on_signals
 
 if TYPE_CHECKING:
     from pytriton.gateway import GatewayConfig
@@ -97,7 +97,7 @@ def _serve_and_reload(app: App, options: RunOptions) -> None:
     (triton.run if options.gateway is None else triton.run_behind_gateway)()
     stop = threading.Event()
     serving = _Serving(triton, stop)
-    with wake_on_signals(stop):
+    with wake_on_signals(stop) as allow_interrupts:
         serving.start()
         options.may_start = False
         reloader.run(stop)

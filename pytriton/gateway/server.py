@@ -29,7 +29,7 @@ LOGGER = logging.getLogger(__name__)
 _BACKLOG = 2048
 _START_S = 30.0
 _LOOK_S = 1.0
-_LAST_CALL_S = 2.0  # for streams that are still open
+_ENDING_S = 2.0  # for streams that are still open
 _MANY_FILES = 1 << 20  # more than Linux allows a process by default
 _OBJECTS_PER_COLLECTION = 20_000  # concurrent requests have many objects, none of which is garbage
 _listening: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -125,11 +125,11 @@ class GatewayServer:
         self._thread.join(max(0.0, self._drained_at - time.monotonic()))
         self._server.config.timeout_graceful_shutdown = max(1, int(timeout_s))
         self._server.should_exit = True
-        last_call_s = min(_LAST_CALL_S, timeout_s / 2)
-        self._thread.join(timeout_s - last_call_s)
+        ending_s = min(_ENDING_S, timeout_s / 2)
+        self._thread.join(timeout_s - ending_s)
         if self._thread.is_alive():
             self._server.call_soon(self._app.end_streams)
-            self._thread.join(last_call_s + 1)
+            self._thread.join(ending_s + 1)
         self._socket.close()
         return self._app.lost
 

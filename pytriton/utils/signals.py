@@ -28,12 +28,15 @@ _replaced: dict[signal.Signals, Any] = {}
 
 
 @contextlib.contextmanager
-def wake_on_signals(woken: threading.Event) -> Iterator[None]:
+def wake_on_signals(woken: threading.Event) -> Iterator[Callable[[], None]]:
     """Sets the event on SIGINT, SIGTERM and SIGHUP, if this is the main thread.
 
     A signal that is ignored, as in a background job, stays ignored; a handler of the user's own stays, too, and decides
-    what happens. Stop within the block, after `allow_interrupts`: shells, terminals and process managers may send
-    SIGTERM or SIGHUP twice, and the second one must not kill a program that finishes its requests.
+    what happens. Stop within the block: shells, terminals and process managers may send SIGTERM or SIGHUP twice, and
+    the second one must not kill a program that finishes its requests.
+
+    Yields:
+        A function that lets Ctrl-C interrupt the rest of the block.
     """
     # A handler runs in the middle of whatever the main thread does, perhaps with the event's lock held; a SimpleQueue
     # alone allows that.
@@ -47,25 +50,23 @@ def wake_on_signals(woken: threading.Event) -> Iterator[None]:
             LOGGER.info("Stopping on %s.", signal.Signals(number).name)
             woken.set()
 
+    def allow_interrupts() -> None:
+        _restore({signal.SIGINT}.intersection(numbers))
+
+    numbers: list[signal.Signals] = []
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield allow_interrupts
         return
-    numbers = [each for each in _SIGNALS if _is_replaceable(signal.getsignal(each))]
+    numbers += [each for each in _SIGNALS if _is_replaceable(signal.getsignal(each))]
     waker = threading.Thread(target=wait, name="pytriton-signals", daemon=True)
     waker.start()
     _replaced.update({number: signal.signal(number, wake) for number in numbers})
     try:
-        yield
+        yield allow_interrupts
     finally:
         _restore(numbers)
         arrived.put(None)
         waker.join()
-
-
-def allow_interrupts() -> None:
-    """Lets Ctrl-C interrupt the rest of a block of `wake_on_signals`, if this is the main thread."""
-    if threading.current_thread() is threading.main_thread():
-        _restore([signal.SIGINT])
 
 
 def _is_replaceable(handler: Any) -> bool:

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from pytriton.utils.signals import allow_interrupts, wait_for_event, wake_on_signals
+from pytriton.utils.signals import wait_for_event, wake_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -31,7 +31,7 @@ def test_a_signal_in_the_middle_of_a_wait_does_not_block_it():
 
 def test_ctrl_c_interrupts_what_follows_the_wait_and_sigterm_does_not():
     woken = threading.Event()
-    with wake_on_signals(woken):
+    with wake_on_signals(woken) as allow_interrupts:
         allow_interrupts()
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
@@ -79,12 +79,13 @@ def test_signals_end_a_forked_process_as_usual():
     os.close(says)
 
 
-def test_one_wait_within_another_leaves_the_handlers_of_the_outer_one():
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_one_wait_within_another_leaves_the_handlers_of_the_outer_one(number):
     woken = threading.Event()
     with wake_on_signals(woken):
-        with wake_on_signals(threading.Event()):
-            pass
-        signal.raise_signal(signal.SIGTERM)
+        with wake_on_signals(threading.Event()) as allow_interrupts:
+            allow_interrupts()
+        signal.raise_signal(number)
         assert woken.wait(10)
 
 
