@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
-from pytriton.exceptions import PyTritonInvalidOperationError, PyTritonRuntimeError
+from pytriton.exceptions import PyTritonBindError, PyTritonInvalidOperationError, PyTritonRuntimeError
+from pytriton.model_config.model_spec import check_model_name
 from pytriton.proxy.telemetry.tracer import use_trace_config
 from pytriton.proxy.transport.arena import default_capacity
 from pytriton.server.config import TritonConfig, with_absolute_paths
@@ -306,12 +307,12 @@ class LocalServer:
         self._own_models = []
         failures = []
         with concurrent.futures.ThreadPoolExecutor(_LOADING_THREADS) as pool:
-            loads = {name: pool.submit(self.control.load, name) for name in self.repository_models()}
+            loads = {name: pool.submit(self._load_own, name) for name in self.repository_models()}
         for name, load in loads.items():
             try:
                 load.result()
                 self._own_models.append(name)
-            except PyTritonRuntimeError as error:
+            except (PyTritonBindError, PyTritonRuntimeError) as error:
                 failure = PyTritonInvalidOperationError(
                     f"The server cannot load model {name!r} from {self.config.model_repository}: {error}"
                 )
@@ -319,6 +320,10 @@ class LocalServer:
                 failures.append(failure)
         if failures:
             self._report(failures)
+
+    def _load_own(self, name: str) -> None:
+        check_model_name(name)
+        self.control.load(name)
 
     def _report(self, failures: Sequence[PyTritonInvalidOperationError]) -> None:
         """Logs which models cannot be loaded; raises the first failure instead if `exit_on_error` is set."""

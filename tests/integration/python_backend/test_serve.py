@@ -116,6 +116,13 @@ def test_a_failed_load_ends_the_command(tmp_path):
         assert re.search(r"pytriton: The server cannot load model 'model' .* ValueError: no weights", command.log)
 
 
+def test_a_folder_whose_name_no_model_can_have_is_named(tmp_path):
+    write_model(tmp_path / "models", "add_sub (copy)")
+    with Command(tmp_path, tmp_path / "models") as command:
+        assert command.process.wait(30) == 1
+        assert re.search(r"cannot load model 'add_sub \(copy\)' from .*: Model name .* use 1 to 255", command.log)
+
+
 @pytest.mark.parametrize("strict", [True, False])
 def test_the_other_models_are_served_without_exit_on_error(tmp_path, strict):
     write_model(tmp_path / "models", "good")
