@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,13 @@ OPAQUE = np.dtype("V2")
 
 TRITON_STRING_TO_NUMPY = {each.config_name: each.numpy.type for each in DATATYPES if each.numpy is not None}
 """NumPy types by the datatypes of a model's configuration, without ``TYPE_BF16``, which NumPy lacks."""
+
+
+class _NoTypeError(TritonModelException, KeyError):
+    """Raised for a name without a NumPy type. It is a ``KeyError``, which models of Triton's Python backend catch."""
+
+    __str__ = Exception.__str__  # that of KeyError shows the message in quotes
+
 
 _BY_CONFIG_NAME = {datatype.config_name: datatype.code for datatype in DATATYPES}
 
@@ -66,8 +72,12 @@ def triton_string_to_numpy(triton_type_string: str) -> Any:
     Raises:
         TritonModelException: No datatype has that name, or it is BF16 and ml_dtypes is not installed.
     """
-    with contextlib.suppress(KeyError):
-        return triton_to_numpy_type(_BY_CONFIG_NAME[triton_type_string])
-    raise TritonModelException(
-        f"{triton_type_string!r} is not a datatype of a model's configuration: those are {', '.join(_BY_CONFIG_NAME)}"
-    )
+    if triton_type_string not in _BY_CONFIG_NAME:
+        raise _NoTypeError(
+            f"{triton_type_string!r} is not a datatype of a model's configuration: those are "
+            f"{', '.join(_BY_CONFIG_NAME)}"
+        )
+    try:
+        return triton_to_numpy_type(triton_type_string)
+    except TritonModelException as error:
+        raise _NoTypeError(str(error)) from None

@@ -161,3 +161,8 @@ def test_datatypes_are_found_by_code_by_type_and_by_name():
 def test_unknown_datatypes_are_refused(function, argument):
     with pytest.raises(pb_utils.TritonModelException):
         function(argument)
+
+
+def test_a_name_without_a_numpy_type_is_a_key_error():
+    with pytest.raises(KeyError, match=r"^'FP32' is not a datatype"):
+        pb_utils.triton_string_to_numpy("FP32")
