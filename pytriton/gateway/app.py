@@ -29,6 +29,7 @@ from pytriton.gateway.origins import OriginPolicy, origins_of
 from pytriton.gateway.remote import RemoteUpstream
 from pytriton.gateway.request import Request, Scope
 from pytriton.gateway.responses import Send, send_json
+from pytriton.gateway.stop_event import StopEvent
 from pytriton.gateway.streams import EVENTS
 from pytriton.gateway.tracing import TracedApplication
 from pytriton.gateway.traffic import Traffic
@@ -98,7 +99,7 @@ class Gateway:
         self.lost = 0
         """Number of requests that took longer than the gateway's exit timeout."""
         self._draining = False
-        self._stopping = asyncio.Event()
+        self._stopping = StopEvent()
         self._app: Application = TracedApplication(self._respond, self._config.continue_traces)
         if self._config.cors_origins:
             self._app = CORSMiddleware(

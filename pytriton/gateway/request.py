@@ -13,6 +13,7 @@ from typing import Any
 from pytriton.gateway.body_budget import SMALL, BodyBudget
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.offload import run
+from pytriton.gateway.stop_event import StopEvent
 
 _TASK = "pytriton.task"  # key in the scope: the task that responds
 _DISCONNECTED = "pytriton.disconnected"  # key in the scope: why the task was cancelled
@@ -48,7 +49,7 @@ class Request:
         receive: Callable[[], Awaitable[MutableMapping[str, Any]]],
         max_body_size: int,
         budget: BodyBudget,
-        stopping: asyncio.Event,
+        stopping: StopEvent,
     ) -> None:
         self._receive = receive
         self.budget = budget

@@ -68,7 +68,7 @@ def stream_error(request: Request, error: RequestError | asyncio.CancelledError,
         RequestError: The stream has not begun.
         asyncio.CancelledError: The client has disconnected.
     """
-    if not has_begun or (isinstance(error, asyncio.CancelledError) and not request.stopping.is_set()):
+    if not has_begun or (isinstance(error, asyncio.CancelledError) and not request.stopping.is_set):
         raise error
     request.stream_error = stopping() if isinstance(error, asyncio.CancelledError) else error
     return request.stream_error
