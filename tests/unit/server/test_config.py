@@ -73,16 +73,20 @@ def test_without_a_working_directory_paths_are_those_of_the_root(tmp_path, monke
     assert with_absolute_paths(TritonConfig(log_file="log")) == TritonConfig(log_file=pathlib.Path("/log"))
 
 
+def _is_ipv6(name, value):
+    return name.endswith("_address") and value is not None and ":" in value
+
+
 @given(CONFIGS)
 def test_every_setting_is_its_flag(config):
-    flags = server_flags(config)
+    flags = [flag for flag in server_flags(config) if not _is_ipv6(*flag[2:].replace("-", "_").split("=", 1))]
 
     expected = []
     for name in FIELDS:
         value = getattr(config, name)
         flag = f"--{name.replace('_', '-')}="
-        if name in OWN or (name == "grpc_use_ssl_mutual" and not value):
-            continue  # the latter has its own test
+        if name in OWN or (name == "grpc_use_ssl_mutual" and not value) or _is_ipv6(name, value):
+            continue  # the last two have their own tests
         if isinstance(value, bool):
             expected.append(flag + ("true" if value else "false"))
         elif isinstance(value, list):
