@@ -74,7 +74,7 @@ def test_it_serves_without_standard_streams(tmp_path, streams):
             wait_until(lambda: process.poll() is not None or is_ready(port), 30, what="ready, or the end")
         finally:
             process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(30) in (0, -signal.SIGTERM)  # the latter if it was ready, but did not wait for signals yet
 
 
 def is_ready(port):
