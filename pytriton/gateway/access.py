@@ -13,7 +13,6 @@ import os
 import pathlib
 import secrets
 import stat
-import tempfile
 import threading
 import time
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.gateway.errors import RequestError
+from pytriton.utils.replacement import replace_file
 
 LOGGER = logging.getLogger(__name__)
 
@@ -188,21 +188,17 @@ def _read(path: pathlib.Path) -> list[ApiKey]:
 
 
 def _write(path: pathlib.Path, text: str) -> None:
-    """Replaces the file, so that it is never read half-written; a running gateway may still read it."""
+    """Replaces the file; a running gateway may still read it."""
+
+    def prepare(draft: pathlib.Path) -> None:
+        if path.exists():
+            status = path.stat()
+            with contextlib.suppress(PermissionError):  # only root may give a file away
+                os.chown(draft, status.st_uid, status.st_gid)
+            draft.chmod(stat.S_IMODE(status.st_mode))
+
     try:
-        descriptor, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            if path.exists():
-                status = path.stat()
-                with contextlib.suppress(PermissionError):  # only root may give a file away
-                    os.chown(draft, status.st_uid, status.st_gid)
-                pathlib.Path(draft).chmod(stat.S_IMODE(status.st_mode))
-            pathlib.Path(draft).replace(path)
-        except BaseException:
-            pathlib.Path(draft).unlink()
-            raise
+        replace_file(path, text, prepare)
     except OSError as error:
         raise PyTritonBadParameterError(f"{path} cannot be written as a file of API keys: {error.strerror}.") from error
 

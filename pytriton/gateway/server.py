@@ -6,11 +6,9 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -22,6 +20,7 @@ from pytriton.gateway.certificate import Certificate
 from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.handshakes import Handshakes
 from pytriton.gateway.protocol import LimitedProtocol, protocol_of
+from pytriton.utils.forks import close_in_forks
 from pytriton.utils.limits import allow_files
 
 LOGGER = logging.getLogger(__name__)
@@ -32,7 +31,6 @@ _LOOK_S = 1.0
 _ENDING_S = 2.0  # for streams that are still open
 _MANY_FILES = 1 << 20  # more than Linux allows a process by default
 _OBJECTS_PER_COLLECTION = 20_000  # concurrent requests have many objects, none of which is garbage
-_listening: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
 class GatewayServer:
@@ -235,15 +233,5 @@ def _bound(config: GatewayConfig) -> socket.socket:
             f"The gateway cannot listen at {config.host}, port {config.port}: {error}. Choose another port or host."
         ) from error
     bound.set_inheritable(False)
-    _listening.add(bound)
+    close_in_forks(bound)
     return bound
-
-
-def _close_in_child() -> None:
-    """Closes what a forked child must not keep: it may live longer than the program, whose restart needs the port."""
-    for each in _listening:
-        if each.fileno() >= 0:
-            os.close(each.detach())  # `close` would wait for the event loop, which does not run here
-
-
-os.register_at_fork(after_in_child=_close_in_child)

@@ -12,6 +12,7 @@ import urllib.request
 
 import psutil
 import pytest
+from probes import get
 from programs import SCALE, TENSORS, Program, run_to_end
 from serving import HOST, at_once, free_ports, free_ports_environment, is_running, servers, wait_until
 
@@ -71,18 +72,12 @@ def test_it_serves_without_standard_streams(tmp_path, streams):
     environment = {**os.environ, **free_ports_environment(), "PYTRITON_TRITON_CONFIG_HTTP_PORT": str(port)}
     with subprocess.Popen(["bash", "-c", command], cwd=tmp_path, env=environment) as process:
         try:
-            wait_until(lambda: process.poll() is not None or is_ready(port), 30, what="ready, or the end")
+            wait_until(
+                lambda: process.poll() is not None or get(port, "/v2/health/ready") == 200, 30, what="ready, or the end"
+            )
         finally:
             process.terminate()
         assert process.wait(30) in (0, -signal.SIGTERM)  # the latter if it was ready, but did not wait for signals yet
-
-
-def is_ready(port):
-    try:
-        with urllib.request.urlopen(f"http://{HOST}:{port}/v2/health/ready") as response:
-            return response.status == 200
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize("word", ["app", "app:triton", "app.py:triton", "service.models", "service/models.py"])

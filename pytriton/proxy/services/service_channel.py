@@ -24,7 +24,7 @@ from pytriton.proxy.tensors.gpu_tensor import peer_tensor
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.arena import PeerArena, SharedArena
 from pytriton.proxy.transport.doorbell import Doorbell, WakeFlag, has_futex
-from pytriton.proxy.transport.forks import FORKS, close_in_forks
+from pytriton.proxy.transport.forks import FORKS
 from pytriton.proxy.transport.notification_reader import NotificationReader
 from pytriton.proxy.transport.notification_sender import NotificationSender
 from pytriton.proxy.transport.unix_socket import receive_fds
@@ -33,6 +33,7 @@ from pytriton.proxy.wire.encoding import DEVICE_LOCATION_SIZE
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.notification import NOTIFICATION, PROTOCOL_VERSION
 from pytriton.proxy.wire.service import ON_DEVICE, ServiceNotification, read_reply
+from pytriton.utils.forks import close_in_forks
 
 GONE = "the server is gone, or has unloaded the model"
 """The error of a call without a server."""

@@ -15,12 +15,12 @@ from typing import Any
 
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.doorbell import Doorbell
-from pytriton.proxy.transport.forks import close_in_forks
 from pytriton.proxy.transport.notification_reader import NotificationReader
 from pytriton.proxy.transport.notification_sender import NotificationSender
 from pytriton.proxy.transport.peer_watch import PEERS
 from pytriton.proxy.transport.unix_socket import receive_fds
 from pytriton.proxy.wire.notification import NOTIFICATION, Notification
+from pytriton.utils.forks import close_in_forks
 
 IDLE_S = 1
 """Seconds that :meth:`Channel.receive` waits before it returns None, unless :meth:`Channel.rest` was called."""

@@ -1,12 +1,9 @@
-"""Detects that a process is a fork of one that serves models, and leaves the connections to the latter."""
+"""Counts the forks that led to this process, so that a forked process can be detected."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import socket
-import weakref
 from typing import NoReturn
 
 LOGGER = logging.getLogger(__name__)
@@ -24,25 +21,7 @@ class _Forks:
 FORKS = _Forks()
 """Its `count` is higher in a child process than in its parent."""
 
-_sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-
-
-def close_in_forks(connected: socket.socket) -> None:
-    """Closes a socket in processes that this one forks, such as those of `multiprocessing`.
-
-    If they kept it open, the other side would not notice the end of this process before theirs.
-    """
-    _sockets.add(connected)
-
-
-def _close_sockets() -> None:
-    for each in list(_sockets):
-        with contextlib.suppress(OSError):
-            each.close()
-
-
 os.register_at_fork(after_in_child=FORKS.increment)
-os.register_at_fork(after_in_child=_close_sockets)
 
 
 def exit_fork(model: str) -> NoReturn:

@@ -7,7 +7,7 @@ import pathlib
 import socket
 
 from pytriton.exceptions import PyTritonBadParameterError
-from pytriton.proxy.transport.forks import close_in_forks
+from pytriton.utils.forks import close_in_forks
 
 _BACKLOG = 128
 _MAX_SOCKET_PATH = 107  # bytes in sockaddr_un

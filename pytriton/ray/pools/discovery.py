@@ -6,9 +6,7 @@ import http
 import http.server
 import json
 import logging
-import os
 import socket
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Any
 
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.ray.pools.pool import Pool, pools
+from pytriton.utils.replacement import replace_file
 
 LOGGER = logging.getLogger(__name__)
 
@@ -146,15 +145,6 @@ def keep_file(path: Path, ending: threading.Event, read: Targets = targets) -> N
 
 def _replace(path: Path, text: str) -> None:
     try:
-        # Prometheus searches for names like *.json, which this one must not match.
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
-            Path(name).chmod(0o644)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        replace_file(path, text, lambda draft: draft.chmod(0o644))
     except OSError as error:
         raise PyTritonRuntimeError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
