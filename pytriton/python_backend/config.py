@@ -13,7 +13,7 @@ _INPUT_KEYS = ("name", "data_type", "dims", "optional")
 _OUTPUT_KEYS = ("name", "data_type", "dims")
 
 
-class _ConfigError(TritonModelException, ValueError):
+class ModelConfigError(TritonModelException, ValueError):
     """Raised for a setting that is malformed or contradicts ``config.pbtxt``.
 
     It is a ``ValueError``, which models of Triton's Python backend catch.
@@ -63,7 +63,9 @@ class ModelConfig:
         """
         for key in transaction_policy_dict:
             if key != "decoupled":
-                raise _ConfigError(f"set_model_transaction_policy() has the key {key!r}: only 'decoupled' is allowed")
+                raise ModelConfigError(
+                    f"set_model_transaction_policy() has the key {key!r}: only 'decoupled' is allowed"
+                )
         known = self._config.setdefault("model_transaction_policy", {})
         for key, wanted in transaction_policy_dict.items():
             if known.setdefault(key, wanted) != wanted:
@@ -88,10 +90,10 @@ class ModelConfig:
     def _add(self, kind: str, tensor: dict[str, Any], keys: tuple[str, ...]) -> None:
         for key in tensor:
             if key not in keys:
-                raise _ConfigError(f"an {kind} has the key {key!r}: there are {', '.join(map(repr, keys))}")
+                raise ModelConfigError(f"an {kind} has the key {key!r}: there are {', '.join(map(repr, keys))}")
         for key in ("name", "data_type", "dims"):
             if key not in tensor:
-                raise _ConfigError(f"{kind} {tensor.get('name', tensor)!r} lacks the key {key!r}")
+                raise ModelConfigError(f"{kind} {tensor.get('name', tensor)!r} lacks the key {key!r}")
         tensor = dict(tensor, dims=_dims(kind, tensor))
         tensors = self._config.setdefault(kind, [])
         known = next((each for each in tensors if each.get("name") == tensor["name"]), None)
@@ -107,8 +109,8 @@ class ModelConfig:
         if "optional" in tensor:
             known["optional"] = bool(tensor["optional"])
 
-    def _contradiction(self, what: str, said: object, wanted: object) -> _ConfigError:
-        return _ConfigError(
+    def _contradiction(self, what: str, said: object, wanted: object) -> ModelConfigError:
+        return ModelConfigError(
             f"auto_complete_config of model {self._config.get('name', '')!r}: {what} is {said!r} in config.pbtxt, and "
             f"cannot become {wanted!r}"
         )
@@ -118,6 +120,6 @@ def _dims(kind: str, tensor: dict[str, Any]) -> list[int]:
     try:
         return [operator.index(dim) for dim in tensor["dims"]]
     except TypeError:
-        raise _ConfigError(
+        raise ModelConfigError(
             f"{kind} {tensor['name']!r} has the dims {tensor['dims']!r}: use a list of integers"
         ) from None

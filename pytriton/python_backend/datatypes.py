@@ -20,7 +20,7 @@ TRITON_STRING_TO_NUMPY = {each.config_name: each.numpy.type for each in DATATYPE
 """NumPy types by the datatypes of a model's configuration, without ``TYPE_BF16``, which NumPy lacks."""
 
 
-class _NoTypeError(TritonModelException, KeyError):
+class DatatypeError(TritonModelException, KeyError):
     """Raised for a name without a NumPy type. It is a ``KeyError``, which models of Triton's Python backend catch."""
 
     __str__ = Exception.__str__  # that of KeyError shows the message in quotes
@@ -73,11 +73,11 @@ def triton_string_to_numpy(triton_type_string: str) -> Any:
         TritonModelException: No datatype has that name, or it is BF16 and ml_dtypes is not installed.
     """
     if triton_type_string not in _BY_CONFIG_NAME:
-        raise _NoTypeError(
+        raise DatatypeError(
             f"{triton_type_string!r} is not a datatype of a model's configuration: those are "
             f"{', '.join(_BY_CONFIG_NAME)}"
         )
     try:
         return triton_to_numpy_type(triton_type_string)
     except TritonModelException as error:
-        raise _NoTypeError(str(error)) from None
+        raise DatatypeError(str(error)) from None

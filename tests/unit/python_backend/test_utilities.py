@@ -278,6 +278,7 @@ class TestModelConfig:
         with pytest.raises(Refused, match=re.escape(message)) as refused:
             getattr(config, method)(*arguments)
         assert isinstance(refused.value, ValueError)
+        assert type(refused.value).__name__ == "ModelConfigError"  # part of the error of the load
 
 
 class TestWithoutAServer:
