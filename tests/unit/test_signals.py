@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from forked import fork
 
 from pytriton.utils.signals import wait_for_event, wake_on_signals
 
@@ -67,11 +68,12 @@ def test_a_wait_for_an_event_ends_at_its_timeout():
 def test_signals_end_a_forked_process_as_usual():
     ready, says = os.pipe()
     with wake_on_signals(threading.Event()):
-        child = os.fork()
-        if child == 0:
+
+        def run():
             os.write(says, b"!")
             signal.pause()
-            os._exit(0)
+
+        child = fork(run)
         os.read(ready, 1)
         os.kill(child, signal.SIGTERM)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from forked import fork
 
 from pytriton.gateway import offload
 
@@ -134,7 +135,5 @@ def test_a_function_that_hangs_does_not_prevent_the_exit() -> None:
 
 def test_a_forked_child_has_threads_of_its_own() -> None:
     assert asyncio.run(offload.run_in_thread(len, "before")) == 6  # type: ignore[arg-type]
-    child = os.fork()
-    if child == 0:
-        os._exit(asyncio.run(asyncio.wait_for(offload.run_in_thread(len, "forked"), LIMIT_S)))
+    child = fork(lambda: asyncio.run(asyncio.wait_for(offload.run_in_thread(len, "forked"), LIMIT_S)))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from forked import fork
 
 from pytriton.gateway import Gateway, GatewayConfig
 from pytriton.gateway.server import GatewayServer
@@ -70,12 +71,13 @@ def test_a_forked_child_does_not_keep_the_port() -> None:
         port = port_of(server)
         mine, other = socket.socketpair()
         with mine, other:
-            child = os.fork()
-            if child == 0:
+
+            def run() -> None:
                 other.send(b"1")
                 mine.close()
                 other.recv(1)
-                os._exit(0)
+
+            child = fork(run)
             other.close()
             mine.recv(1)
             ports = [each.laddr.port for each in psutil.Process(child).net_connections() if each.status == "LISTEN"]

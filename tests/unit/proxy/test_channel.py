@@ -7,6 +7,7 @@ import socket
 import threading
 
 import pytest
+from forked import fork
 from wiring import channels
 
 from pytriton.proxy.services.service_channel import ServiceChannel
@@ -95,13 +96,13 @@ def test_a_process_that_has_forked_another_ends_its_connections(kind):
     ours.settimeout(20)
     channel = kind(theirs)
     stays, goes = os.pipe()
-    child = os.fork()
-    if child == 0:
+
+    def run():
         os.close(goes)
         os.read(stays, 1)
         channel.close()
-        os._exit(0)
 
+    child = fork(run)
     theirs.close()
     assert ours.recv(1) == b""
     os.close(goes)
