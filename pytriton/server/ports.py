@@ -8,6 +8,7 @@ import pathlib
 import random
 import socket
 import urllib.parse
+import weakref
 from typing import Any
 
 from pytriton.constants import (
@@ -21,6 +22,7 @@ from pytriton.constants import (
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.server.config import TritonConfig, check_port
 from pytriton.server.running_servers import running_servers
+from pytriton.utils.forks import close_in_forks
 from pytriton.utils.hosts import is_loopback
 
 _ANY_ADDRESS = "0.0.0.0"
@@ -75,7 +77,8 @@ def with_ports(config: TritonConfig) -> TritonConfig:
         config: The server's settings. A port that is None takes its default, 0 takes any free one.
 
     Returns:
-        The settings with a number for every port that the server listens on.
+        The settings with a number for every port that the server listens on. For as long as they exist, nobody else
+        is given the free ports that were chosen.
 
     Raises:
         PyTritonBadParameterError: A port is out of range, two settings name the same port, or an address does not
@@ -89,6 +92,7 @@ def with_ports(config: TritonConfig) -> TritonConfig:
         )
     chosen: dict[str, Any] = {}
     held: list[socket.socket] = []
+    reservations: list[socket.socket] = []
     try:
         for listener in _LISTENERS:
             if not listener.allowed(config):
@@ -96,13 +100,16 @@ def with_ports(config: TritonConfig) -> TritonConfig:
             port = getattr(config, listener.port)
             port = listener.default_port if port is None else port
             _check_port(port, listener.port, chosen)
-            bound = _bind(listener.address_in(config) or _ANY_ADDRESS, port, listener)
+            bound = _bind(listener.address_in(config) or _ANY_ADDRESS, port, listener, reservations)
             held.append(bound)  # kept bound until all are chosen, so that no port is chosen twice
             chosen[listener.port] = bound.getsockname()[1]
     finally:
         for each in held:
             each.close()
-    return dataclasses.replace(config, **chosen)
+    complete = dataclasses.replace(config, **chosen)
+    for each in reservations:
+        weakref.finalize(complete, each.close).atexit = False
+    return complete
 
 
 def take(config: TritonConfig) -> None:
@@ -136,7 +143,7 @@ def unreachable(config: TritonConfig) -> str | None:
 def is_free(port: int) -> bool:
     """Returns whether a server could listen on a port at all addresses."""
     try:
-        _listen(_ANY_ADDRESS, port).close()
+        _listen(_ANY_ADDRESS, port, []).close()
     except OSError:
         return False
     return True
@@ -165,9 +172,9 @@ def _check_port(port: int, setting: str, chosen: dict[str, Any]) -> None:
             )
 
 
-def _bind(address: str, port: int, listener: _Listener) -> socket.socket:
+def _bind(address: str, port: int, listener: _Listener, reservations: list[socket.socket]) -> socket.socket:
     try:
-        return _listen(address, port)
+        return _listen(address, port, reservations)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise PyTritonRuntimeError(
@@ -191,14 +198,14 @@ def _by_whom(port: int) -> str:
     return ": stop what listens there"
 
 
-def _listen(address: str, port: int) -> socket.socket:
+def _listen(address: str, port: int, reservations: list[socket.socket]) -> socket.socket:
     bound = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does: TIME_WAIT does not matter
         if port in _taken:
             raise OSError(errno.EADDRINUSE, "taken by another server of this process")
         if port == 0:
-            _bind_free(bound, address)
+            reservations += _bind_free(bound, address)
         else:
             bound.bind((address, port))
         bound.listen()
@@ -208,20 +215,42 @@ def _listen(address: str, port: int) -> socket.socket:
     return bound
 
 
-def _bind_free(bound: socket.socket, address: str) -> None:
-    """Binds to a free port, if possible one that no client's connection takes while the server is restarted."""
+def _bind_free(bound: socket.socket, address: str) -> list[socket.socket]:
+    """Binds to a free port, if possible one that no client's connection takes while the server is restarted.
+
+    Returns:
+        The reservation of such a port.
+    """
     ports = _below_ephemeral()
     for port in random.SystemRandom().sample(ports, min(_ATTEMPTS, len(ports))):
         if port in _taken:
             continue
+        reservation = _reserve(port)
+        if reservation is None:
+            continue
         try:
             bound.bind((address, port))
         except OSError as error:
+            reservation.close()
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
                 raise
         else:
-            return
+            return [reservation]
     bound.bind((address, 0))
+    return []
+
+
+def _reserve(port: int) -> socket.socket | None:
+    """Reserves a free port on which the server will listen later; None if another program has reserved it."""
+    reservation = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        # Like ports, abstract addresses belong to a network namespace, and are released with the process.
+        reservation.bind(f"\0pytriton-port-{port}")
+    except OSError:
+        reservation.close()
+        return None
+    close_in_forks(reservation)
+    return reservation
 
 
 def _below_ephemeral() -> range:

@@ -4,6 +4,8 @@ import contextlib
 import dataclasses
 import pathlib
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -57,6 +59,28 @@ def test_zero_means_any_free_port_if_connections_may_use_all(monkeypatch, tmp_pa
     monkeypatch.setattr(ports, "_EPHEMERAL_PORTS", file)
 
     assert len({with_ports(free()).http_port for _ in range(10)} - {0}) > 1
+
+
+def test_a_free_port_is_given_to_one_program_alone_before_its_server_listens(monkeypatch, unused):
+    monkeypatch.setattr(ports, "_below_ephemeral", lambda: range(unused, unused + 1))
+    other = """
+import sys
+from pytriton.server import ports
+from pytriton.server.config import TritonConfig
+port = int(sys.argv[1])
+ports._below_ephemeral = lambda: range(port, port + 1)
+print(ports.with_ports(TritonConfig(http_port=0, allow_grpc=False, allow_metrics=False)).http_port)
+"""
+
+    def chosen_by_another():
+        command = [sys.executable, "-P", "-c", other, str(unused)]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    config = with_ports(free(**LOCAL, allow_grpc=False, allow_metrics=False))
+    assert config.http_port == unused
+    assert chosen_by_another() != unused
+    del config
+    assert chosen_by_another() == unused
 
 
 def test_the_chosen_ports_are_free_for_the_server():
