@@ -22,8 +22,8 @@ from pytriton.proxy.context import TritonContext
 from pytriton.type_hints.array import BATCH
 from pytriton.type_hints.call import Call
 from pytriton.type_hints.namespace import Namespace, calling_namespace, resolved
-from pytriton.type_hints.result import ResultHint, result_hint
-from pytriton.type_hints.value import ADVICE, ValueHint, value_hint
+from pytriton.type_hints.result import ResultHint, has_fields, result_hint
+from pytriton.type_hints.value import ADVICE, ValueHint, shown, value_hint
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
@@ -195,8 +195,13 @@ def _argument(label: str, parameter: inspect.Parameter, annotations: Mapping[str
         raise PyTritonBadParameterError(
             f"{where} has no type hint; {ADVICE}; or pass inputs=[Tensor(...)] and outputs=[Tensor(...)]."
         )
+    hint = annotations[parameter.name]
+    if has_fields(hint):
+        raise PyTritonBadParameterError(
+            f"{where} is {shown(hint)}, which has fields; make each of them an argument of the function instead."
+        )
     try:
-        value = value_hint(annotations[parameter.name])
+        value = value_hint(hint)
     except PyTritonBadParameterError as error:
         raise PyTritonBadParameterError(f"{where} {error.message}") from error
     if value.tensor.name not in (None, parameter.name):

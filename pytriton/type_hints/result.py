@@ -66,6 +66,21 @@ def result_hint(hint: Any, namespace: Namespace) -> ResultHint:
     return _result(hint, namespace)
 
 
+def has_fields(hint: Any) -> bool:
+    """Returns whether a type has named fields: it can be a result, whose outputs they are, but not an argument."""
+    hint = without_alias(hint)
+    return typing.is_typeddict(hint) or dataclasses.is_dataclass(hint) or _is_named_tuple(hint) or _is_pydantic(hint)
+
+
+def _is_named_tuple(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields")
+
+
+def _is_pydantic(hint: Any) -> bool:
+    """Returns whether a type is a model of pydantic, which need not be installed."""
+    return isinstance(hint, type) and isinstance(getattr(hint, "model_fields", None), dict)
+
+
 def _result(hint: Any, namespace: Namespace) -> ResultHint:
     hint = without_alias(hint)
     if typing.is_typeddict(hint):
@@ -74,9 +89,12 @@ def _result(hint: Any, namespace: Namespace) -> ResultHint:
         names = [field.name for field in dataclasses.fields(hint)]
         hints = resolved(hint, namespace)
         return ResultHint(_fields(hint, {name: hints[name] for name in names}), named=_by_attributes(names))
-    if isinstance(hint, type) and issubclass(hint, tuple) and hasattr(hint, "_fields"):
+    if _is_named_tuple(hint):
         values = _fields(hint, resolved(hint, namespace))
         return ResultHint(values, named=operator.methodcaller("_asdict"), converted=False)
+    if _is_pydantic(hint):
+        annotations = {name: field.rebuild_annotation() for name, field in hint.model_fields.items()}
+        return ResultHint(_fields(hint, annotations), named=_by_attributes(list(annotations)))
     if hint is None or hint is type(None):
         raise PyTritonBadParameterError("is None; a model has at least one output.")
     if typing.get_origin(hint) in (tuple, dict) or hint in (tuple, dict):

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any, NamedTuple, Optional, TypedDict
 
 import numpy as np
+import pydantic
 import pytest
 from jaxtyping import Float32
 from numpy.typing import NDArray
@@ -45,6 +46,12 @@ class Pair(NamedTuple):
 class Point:
     x: float
     y: float
+
+
+class Scores(pydantic.BaseModel):
+    best: str
+    scores: Annotated[list[float], pydantic.Field(min_length=1)]
+    image: Annotated[bytes, Tensor((1,), bytes, media_type="image/png")]
 
 
 def names(tensors):
@@ -104,12 +111,13 @@ def test_omitted_optional_inputs_are_none():
     assert called(say, {})[0]["output"].item() == b"None"
 
 
-@pytest.mark.parametrize("result", [Named, Pair, Point])
+@pytest.mark.parametrize("result", [Named, Pair, Point, Scores])
 def test_fields_of_a_result_are_outputs(result):
     made = {
         Named: lambda: {"label": "a", "score": 1.0},
         Pair: lambda: Pair(vector(1), 2),
         Point: lambda: Point(3.0, 4.0),
+        Scores: lambda: Scores(best="b", scores=[5, 6], image=b"png"),
     }
 
     def build() -> Any:
@@ -120,6 +128,7 @@ def test_fields_of_a_result_are_outputs(result):
         Named: {"label": [b"a"], "score": [1]},
         Pair: {"first": [1], "second": [2]},
         Point: {"x": [3], "y": [4]},
+        Scores: {"best": [b"b"], "scores": [5, 6], "image": [b"png"]},
     }
     assert names(define(build).outputs) == list(expected[result])
     (response,) = called(build, {})
@@ -309,6 +318,8 @@ def no_hint(x, y: str) -> str: ...
 def no_result(x: str): ...
 def none(x: str) -> None: ...
 def a_tuple(x: str) -> tuple[str, str]: ...
+def a_model(x: Scores) -> str: ...
+def a_point(x: Point) -> str: ...
 def any_number(*x: str) -> str: ...
 def keywords(**x: str) -> str: ...
 def positional(x: str, /) -> str: ...
@@ -344,6 +355,8 @@ class Method:
         (Method, r"Function 'Method' is a class; pass an object of it, such as Method\(\)"),
         (none, "its result is None; a model has at least one output"),
         (a_tuple, "its result has the type hint tuple.*write a TypedDict, a dataclass or a NamedTuple"),
+        (a_model, "argument 'x' is Scores, which has fields; make each of them an argument of the function instead"),
+        (a_point, "argument 'x' is Point, which has fields"),
         (any_number, "argument 'x' takes any number of values; name each input"),
         (keywords, "argument 'x' takes any number of values; name each input"),
         (positional, "argument 'x' cannot be passed by name; remove the '/' after it"),
