@@ -25,6 +25,7 @@ from pytriton.type_hints.namespace import Namespace, calling_namespace, resolved
 from pytriton.type_hints.result import ResultHint, has_fields, result_hint
 from pytriton.type_hints.value import ADVICE, ValueHint, shown, value_hint
 
+_FRAMEWORKS = ("fastapi", "pydantic")  # whose defaults, such as Field(10) and Depends(get), they replace by values
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -194,6 +195,11 @@ def _argument(label: str, parameter: inspect.Parameter, annotations: Mapping[str
             raise PyTritonBadParameterError(f"{where}: bind the method of an object, not that of the class.")
         raise PyTritonBadParameterError(
             f"{where} has no type hint; {ADVICE}; or pass inputs=[Tensor(...)] and outputs=[Tensor(...)]."
+        )
+    if type(parameter.default).__module__.partition(".")[0] in _FRAMEWORKS:
+        raise PyTritonBadParameterError(
+            f"{where} has the default {type(parameter.default).__name__}(...), which is no value for it; write the "
+            "value itself, or no default."
         )
     hint = annotations[parameter.name]
     if has_fields(hint):

@@ -7,9 +7,10 @@ import dataclasses
 import operator
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.model_config.tensor import Tensor
 from pytriton.type_hints.namespace import Namespace, resolved, without_alias
 from pytriton.type_hints.value import ValueHint, shown, value_hint
 
@@ -93,7 +94,7 @@ def _result(hint: Any, namespace: Namespace) -> ResultHint:
         values = _fields(hint, resolved(hint, namespace))
         return ResultHint(values, named=operator.methodcaller("_asdict"), converted=False)
     if _is_pydantic(hint):
-        annotations = {name: field.rebuild_annotation() for name, field in hint.model_fields.items()}
+        annotations = {name: _annotation(field) for name, field in hint.model_fields.items()}
         return ResultHint(_fields(hint, annotations), named=_by_attributes(list(annotations)))
     if hint is None or hint is type(None):
         raise PyTritonBadParameterError("is None; a model has at least one output.")
@@ -127,6 +128,12 @@ def _fields(hint: Any, annotations: Mapping[str, Any]) -> dict[str, ValueHint]:
     if not values:
         raise PyTritonBadParameterError(f"is {shown(hint)}, which has no fields; a model has at least one output.")
     return values
+
+
+def _annotation(field: Any) -> Any:
+    """Returns the annotation of a model's field, without the constraints, which pydantic checks."""
+    tensor = next((each for each in field.metadata if isinstance(each, Tensor)), None)
+    return field.annotation if tensor is None else Annotated[field.annotation, tensor]
 
 
 def _by_attributes(names: list[str]) -> Callable[[Any], Mapping[str, Any]]:

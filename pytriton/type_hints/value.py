@@ -24,6 +24,7 @@ ADVICE = (
 """The type hints to use instead, for error messages."""
 
 _SCALARS: dict[Any, Any] = {str: bytes, bytes: bytes, bool: np.bool_, int: np.int64, float: np.float64}
+_CONSTRAINTS = ("annotated_types", "pydantic.fields", "pydantic.functional_validators", "pydantic.types")
 _LISTS = (list, collections.abc.Sequence)
 
 Decode = Callable[[Any], Any]
@@ -65,6 +66,7 @@ def value_hint(hint: Any) -> ValueHint:
     inner = _without_none(hint)
     if inner is not None:
         return value_hint(inner)._replace(optional=True)
+    _refuse_constraints(hint)
     declared = _declared_tensor(hint)
     if declared is not None:
         return _with_tensor(typing.get_args(hint)[0], declared)
@@ -92,6 +94,20 @@ def _without_none(hint: Any) -> Any:
     if len(left) == 1 and len(left) < len(typing.get_args(hint)):
         return left[0]
     raise PyTritonBadParameterError(f"has the type hint {shown(hint)}, a choice of several types; write one of them.")
+
+
+def _refuse_constraints(hint: Any) -> None:
+    """Refuses ``Annotated[int, Field(gt=0)]`` of pydantic, whose users rely on such checks: nothing would make them."""
+    if typing.get_origin(hint) is not Annotated:
+        return
+    for each in hint.__metadata__:
+        module = type(each).__module__
+        checks = getattr(each, "metadata", ()) if module == "pydantic.fields" else [each]
+        if checks and module in _CONSTRAINTS:
+            raise PyTritonBadParameterError(
+                f"has the constraint {checks[0]!r}, which would not be checked; remove it, and check the value in the "
+                "function: raise PyTritonInvalidRequestError(...)."
+            )
 
 
 def _declared_tensor(hint: Any) -> Tensor | None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Optional
 
 import jaxtyping
 import numpy as np
+import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -104,6 +105,11 @@ def test_dimensions_of_jaxtyping(dimensions, shape, batched):
     assert (hint.tensor.shape, hint.batched) == (shape, batched)
 
 
+def test_descriptions_of_a_value_are_no_constraints():
+    described = Annotated[int, pydantic.Field(description="how many"), "seconds"]
+    assert value_hint(described).tensor == value_hint(int).tensor
+
+
 @pytest.mark.parametrize(
     ("hint", "message"),
     [
@@ -117,6 +123,11 @@ def test_dimensions_of_jaxtyping(dimensions, shape, batched):
         (NDArray[Any], r"any dtype.*NDArray\[np.float32\]"),
         (dict, r"dict, which does not describe a tensor; write .*jaxtyping.*NDArray.*Annotated.*list\[str\]"),
         (complex, "does not describe a tensor"),
+        (Annotated[int, pydantic.Field(gt=0)], r"has the constraint Gt\(gt=0\), which would not be checked; remove it"),
+        (pydantic.PositiveInt, r"has the constraint Gt\(gt=0\)"),
+        (Annotated[str, pydantic.StringConstraints(max_length=3)], "has the constraint StringConstraints"),
+        (Annotated[str, pydantic.AfterValidator(str.strip)], "has the constraint AfterValidator"),
+        (Annotated[bytes, tensor((1,), bytes), pydantic.Field(min_length=1)], "has the constraint MinLen"),
         (list[dict], "is a list of dict, which is not a tensor"),
         (int | str, "a choice of several types"),
         (Annotated[str, tensor((1,), np.float32)], "is str, but its Tensor has the dtype FP32"),
