@@ -21,6 +21,7 @@ _INTERIM = b"HTTP/1.1 1"  # 100 Continue, for which the client waits
 _LINGER_S = 5.0  # to receive the rest of a refused body
 _PART = 1 << 16  # bytes of a body that are passed on at a time
 _MAX_UNREAD = 1 << 18  # bytes of a body that the application does not read, as from a client without a key
+_MAX_PIPELINED = 100  # requests of a connection that are being served or wait; each takes kilobytes
 
 
 class ResponseTransport:
@@ -101,6 +102,7 @@ class LimitedProtocol(HttpToolsProtocol):
     _body: bytes | bytearray = b""  # received, but not passed on yet
     _keep_alive = True  # if the request is complete before the response begins
     _is_over = False  # data that arrives from now on is dropped
+    _is_full = False  # as above, but the requests that have arrived are still served
     _sent = 0  # at the last progress
     _sent_at = 0.0
     _cycles: list[RequestResponseCycle]  # requests that are being served, or wait
@@ -137,7 +139,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Receives a part of a request."""
-        if self._is_over:
+        if self._is_over or self._is_full:
             return
         self._received += len(data)
         try:
@@ -145,7 +147,7 @@ class LimitedProtocol(HttpToolsProtocol):
         except httptools.HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
         # A head may be too large, or the trailer of a body of chunks.
-        if not self._is_over and self._received > self.limits.max_header_size:
+        if not (self._is_over or self._is_full) and self._received > self.limits.max_header_size:
             self._refuse(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def _parse(self, data: memoryview) -> None:
@@ -178,21 +180,27 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def send_400_response(self, msg: str) -> None:
         """Refuses data that is not HTTP."""
-        if not self._is_over:
+        if not (self._is_over or self._is_full):
             self._in_head = True  # the rest will not be read
             super().send_400_response(msg)
             self._is_over = True
 
     def on_message_begin(self) -> None:
-        """Begins a request."""
+        """Begins a request, unless too many others of the connection wait for their responses."""
         super().on_message_begin()
+        if self._is_full:
+            return
+        if len(self._cycles) >= _MAX_PIPELINED:
+            self._is_full = True
+            self._cycles[-1].keep_alive = False  # the client learns that it has to send the rest again
+            return
         self._body = b""
         self._in_head = self._has_begun = True
         self._deadline = self.loop.time() + self.limits.read_timeout_s
 
     def on_headers_complete(self) -> None:
         """Starts the application, unless the headers are too large."""
-        if self._is_over or self.parser.should_upgrade():  # see `_parse`
+        if self._is_over or self._is_full or self.parser.should_upgrade():  # see `_parse`
             return
         size = len(self.url)
         for name, value in self.headers:
@@ -210,7 +218,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Collects small parts of a body, which saves copies, and passes them on."""
         self._received = 0
-        if self._is_over or self.cycle.response_complete:
+        if self._is_over or self._is_full or self.cycle.response_complete:
             return
         if not self._body:
             self._body = body
@@ -226,7 +234,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Ends a request."""
-        if self._is_over or self.parser.should_upgrade():
+        if self._is_over or self._is_full or self.parser.should_upgrade():
             return
         cycle = self.cycle
         self._pass_body_on()
@@ -301,7 +309,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _close(self) -> None:
         """Closes the connection after a response, at once if the whole request has been read."""
-        if self._in_head or self._is_over:
+        if (self._in_head and not self._is_full) or self._is_over:
             self._is_over = True
             self._response.close_now()
         else:

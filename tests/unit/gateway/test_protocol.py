@@ -133,6 +133,14 @@ def test_pipelined_requests_are_served_in_order() -> None:
     assert asyncio.run(exchanged(requests)) == [b"0", b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.parametrize("rest", [b"", b"no HTTP\r\n\r\n", b"GET /now HTTP/1.1\r\na: " + b"b" * (1 << 16)])
+def test_few_pipelined_requests_are_kept(rest: bytes) -> None:
+    requests = b"".join(post("/echo", str(number).encode()) for number in range(1000))
+    bodies = asyncio.run(exchanged(requests + rest, rest))
+    assert 1 <= len(bodies) <= 100
+    assert bodies == [str(number).encode() for number in range(len(bodies))]
+
+
 def test_a_too_large_body_is_not_kept() -> None:
     head = b"POST /echo HTTP/1.1\r\nhost: h\r\ntransfer-encoding: chunked\r\n\r\n"
     chunk = b"64\r\n" + b"x" * 100 + b"\r\n"
