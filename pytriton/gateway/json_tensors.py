@@ -169,7 +169,7 @@ def _sample(config: TritonModelConfig, given: Any, where: str, *, batch: bool) -
 
 def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, *, batch: bool) -> Array:
     if spec.datatype.name == "BYTES":
-        value = _with_bytes(value, field, is_binary=spec.is_binary)
+        value = with_bytes(value, field, is_binary=spec.is_binary)
     elif spec.datatype.name != "BOOL" and _has_booleans(value):
         raise misfit(field, f"Input {spec} takes numbers, not true and false.")
     if spec.datatype.name.startswith(("FP", "BF")):
@@ -189,10 +189,10 @@ def _array(config: TritonModelConfig, spec: TensorSpec, value: Any, field: str, 
     return array
 
 
-def _with_bytes(value: Any, field: str, *, is_binary: bool) -> Any:
+def with_bytes(value: Any, field: str, *, is_binary: bool) -> Any:
     """Decodes base64: the value of an object with ``b64``, and the strings of a binary input."""
     if isinstance(value, list):
-        return [_with_bytes(each, field, is_binary=is_binary) for each in value]
+        return [with_bytes(each, field, is_binary=is_binary) for each in value]
     encoded = None
     if isinstance(value, Mapping) and set(value) == {_BASE64}:
         encoded = value[_BASE64]

@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import codecs
+import contextlib
 import functools
 import http
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,7 +24,7 @@ from pytriton.client.core.inputs import Array
 from pytriton.gateway import offload
 from pytriton.gateway.access import ApiKey
 from pytriton.gateway.errors import RequestError
-from pytriton.gateway.json_tensors import encode, samples_of
+from pytriton.gateway.json_tensors import encode, samples_of, with_bytes
 from pytriton.gateway.models import Model, Models, Reply
 from pytriton.gateway.openai.messages import (
     Body,
@@ -38,7 +39,7 @@ from pytriton.gateway.openai.stop import StopSequences
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
 from pytriton.gateway.streams import EVENTS, send_stream, stream_error
-from pytriton.model_config.triton_model_config import TritonModelConfig
+from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
 CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 PATHS = {CHAT: OpenAIChat, COMPLETIONS: OpenAICompletion, EMBEDDINGS: OpenAIEmbeddings}
@@ -91,41 +92,62 @@ class OpenAIEndpoints:
             await self._embeddings(body, request, send, key)
 
     async def _chat(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        params, fields = await offload.run(len(body), _parsed, body, ChatRequest)
-        declared, model = await self._find(params.model, OpenAIChat, request, key)
-        self._check_generation(params, 1)
+        declared, model = await self._find(body, OpenAIChat, request, key)
         run = functools.partial(offload.run, len(body)) if declared.template is None else offload.run_function
-        read = await run(_read_chat, declared, model.config, params, fields)
-        await self._generate(params, declared, declared.output, model, [read], request, send, ChatShape())
+        params, sample = await run(self._read_chat, body, declared, model.config)
+        await self._generate(params, declared, declared.output, model, [sample], request, send, ChatShape())
 
     async def _completions(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        params, fields = await offload.run(len(body), _parsed, body, CompletionRequest)
-        declared, model = await self._find(params.model, OpenAICompletion, request, key)
+        declared, model = await self._find(body, OpenAICompletion, request, key)
+        params, samples = await offload.run(len(body), self._read_completion, body, declared, model.config)
+        await self._generate(params, declared, declared.output, model, samples, request, send, CompletionShape())
+
+    async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
+        declared, model = await self._find(body, OpenAIEmbeddings, request, key)
+        params, texts, calls = await offload.run(len(body), self._read_embeddings, body, declared, model.config)
+        replies = await send_several([model.call(arrays, request.id) for arrays in calls], model.infer)
+        tokens = await _counted(declared, texts)
+        size = len(body) + sum(map(offload.size_of, replies))
+        response = await offload.run(size, _embedded, replies, declared, params, tokens, model.config.batching)
+        await send_bytes(send, response, "application/json")
+
+    # Each of these parses a body and converts it at once: parsed, it may take many times its size, and where one
+    # result waited for the next step, those of all requests would wait.
+
+    def _read_chat(
+        self, body: bytes, declared: OpenAIChat, config: TritonModelConfig
+    ) -> tuple[GenerationRequest, tuple[str, dict[str, Any]]]:
+        params, fields = _parsed(body, ChatRequest)
+        self._check_generation(params, 1)
+        prompt = _prompt(declared, params.messages)
+        name = declared.messages if declared.template is None else declared.prompt
+        sample = _other_inputs(config, fields, name) | {name: prompt}
+        params.messages = []
+        return params, (prompt, sample)
+
+    def _read_completion(
+        self, body: bytes, declared: OpenAICompletion, config: TritonModelConfig
+    ) -> tuple[GenerationRequest, list[tuple[str, dict[str, Any]]]]:
+        params, fields = _parsed(body, CompletionRequest)
         prompts = [params.prompt] if isinstance(params.prompt, str) else params.prompt
         self._check_count(len(prompts), "prompt")
         self._check_generation(params, len(prompts))
-        inputs = [{declared.prompt: prompt} for prompt in prompts]
-        samples = await offload.run(len(body), _read, model.config, fields, inputs)
-        read = list(zip(prompts, samples, strict=True))
-        await self._generate(params, declared, declared.output, model, read, request, send, CompletionShape())
+        others = _other_inputs(config, fields, declared.prompt)
+        return params, [(prompt, others | {declared.prompt: prompt}) for prompt in prompts]
 
-    async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
-        params, fields = await offload.run(len(body), _parsed, body, EmbeddingsRequest)
-        declared, model = await self._find(params.model, OpenAIEmbeddings, request, key)
+    def _read_embeddings(
+        self, body: bytes, declared: OpenAIEmbeddings, config: TritonModelConfig
+    ) -> tuple[EmbeddingsRequest, list[str], list[dict[str, Array]]]:
+        params, fields = _parsed(body, EmbeddingsRequest)
         texts = [params.input] if isinstance(params.input, str) else params.input
         self._check_count(len(texts), "input")
         if params.encoding_format not in (None, "float", "base64"):
             raise _bad(
                 f"encoding_format is {params.encoding_format[:20]!r}: use 'float' or 'base64'.", "encoding_format"
             )
-        inputs = [{declared.input: text} for text in texts]
-        samples = await offload.run(len(body), _read, model.config, fields, inputs)
-        calls = (await offload.run(len(body), samples_of, model.config, samples, self._max_samples)).arrays
-        replies = await send_several([model.call(arrays, request.id) for arrays in calls], model.infer)
-        tokens = await _counted(declared, texts)
-        size = len(body) + sum(map(offload.size_of, replies))
-        response = await offload.run(size, _embedded, replies, declared, params, tokens, model.config.batching)
-        await send_bytes(send, response, "application/json")
+        others = _other_inputs(config, fields, declared.input)
+        samples = [others | {declared.input: text} for text in texts]
+        return params, texts, samples_of(config, samples, self._max_samples).arrays
 
     async def _generate(
         self,
@@ -160,8 +182,9 @@ class OpenAIEndpoints:
         await send_json(send, head | {"object": shape.whole, "choices": choices} | await usage.of(generated))
 
     async def _find(
-        self, name: str, kind: type[_ModelT], request: Request, key: ApiKey | None
+        self, body: bytes, kind: type[_ModelT], request: Request, key: ApiKey | None
     ) -> tuple[_ModelT, Model]:
+        name = await offload.run(len(body), _model_name, body)
         for declared in self._declared:
             if declared.public_name == name and isinstance(declared, kind):
                 if key is not None:
@@ -320,50 +343,46 @@ def error_body(error: RequestError) -> dict[str, Any]:
     return {"error": {"message": error.message, "type": kind, "param": error.field, "code": None}}
 
 
+def _model_name(body: bytes) -> str:
+    """Returns the name of the model, without parsing the rest."""
+    with _valid_body():
+        return msgspec.json.decode(body, type=Body).model
+
+
 def _parsed(body: bytes, kind: type[_BodyT]) -> tuple[_BodyT, dict[str, Any]]:
-    try:
+    with _valid_body():
         fields = msgspec.json.decode(body)
         return msgspec.convert(fields, kind), fields
+
+
+@contextlib.contextmanager
+def _valid_body() -> Iterator[None]:
+    try:
+        yield
     except msgspec.ValidationError as error:
         raise _bad(f"{error}.", None) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _bad(f"The body is not valid JSON: {error}.", None) from error
 
 
-def _sample(config: TritonModelConfig, fields: Mapping[str, Any], inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the model's inputs: the text, and the fields of the request that it also has as inputs."""
+def _other_inputs(config: TritonModelConfig, fields: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """Returns the fields of the request that the model has as inputs, except for the input with the text."""
     given = dict(fields)
     if given.get("max_tokens") is None:
         given["max_tokens"] = given.get("max_completion_tokens")
-    sample = {
-        spec.name: encode(value).decode() if isinstance(value, dict | list) else value
+    return {
+        spec.name: _other_input(spec, value)
         for spec in config.inputs
-        if (value := given.get(spec.name)) is not None and spec.name not in inputs
+        if (value := given.get(spec.name)) is not None and spec.name != text
     }
-    return sample | dict(inputs)
 
 
-def _read(
-    config: TritonModelConfig, fields: dict[str, Any], inputs: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any]]:
-    """Returns the model's inputs for each of several texts, and frees the fields.
-
-    The fields may take many times the memory of the body. They are freed here, in the thread that runs this, so that
-    neither the response nor the event loop waits for it.
-    """
-    samples = [_sample(config, fields, each) for each in inputs]
-    fields.clear()
-    return samples
-
-
-def _read_chat(
-    declared: OpenAIChat, config: TritonModelConfig, params: ChatRequest, fields: dict[str, Any]
-) -> tuple[str, dict[str, Any]]:
-    """Returns the prompt of a chat, and the model's inputs; frees everything else."""
-    prompt = _prompt(declared, params.messages)
-    params.messages = []
-    [sample] = _read(config, fields, [{declared.messages if declared.template is None else declared.prompt: prompt}])
-    return prompt, sample
+def _other_input(spec: TensorSpec, value: Any) -> Any:
+    value = encode(value).decode() if isinstance(value, dict | list) else value
+    if spec.datatype.name != "BYTES":
+        return value
+    value = with_bytes(value, spec.name, is_binary=spec.is_binary)
+    return value.encode() if isinstance(value, str) else value  # once, for what may be thousands of prompts
 
 
 def _prompt(declared: OpenAIChat, messages: list[dict[str, Any]]) -> str:

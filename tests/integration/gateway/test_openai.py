@@ -6,6 +6,8 @@ import asyncio
 import functools
 import json
 import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import openai
@@ -48,12 +50,20 @@ def embed(text):
     return {"embedding": np.array([[len(each), 0.5] for each in text[:, 0]], np.float32)}
 
 
+@batch
+def complete(prompt, suffix):
+    return {"text": prompt + suffix[:, :1].astype("S1")}
+
+
 def bind_text_models(triton):
     max_tokens = Tensor(name="max_tokens", dtype=np.int32, shape=(1,), optional=True)
     temperature = Tensor(name="temperature", dtype=np.float32, shape=(1,), optional=True)
     one = ModelConfig(max_batch_size=1, decoupled=True)
     triton.bind("Parrot", echo_words, [text("messages"), max_tokens], [text("text"), text("finish_reason")], config=one)
     triton.bind("Upper", upper, [text("prompt"), temperature], [text("text")], config=ModelConfig(max_batch_size=8))
+    triton.bind(
+        "Complete", complete, [text("prompt"), text("suffix")], [text("text")], config=ModelConfig(max_batch_size=8)
+    )
     vector = Tensor(name="embedding", dtype=np.float32, shape=(2,))
     triton.bind("Embed", embed, [text("text")], [vector], config=ModelConfig(max_batch_size=8))
 
@@ -70,6 +80,7 @@ DECLARED = (
     OpenAIChat("Parrot", count_tokens=words_of),
     OpenAIChat("Upper", name="shout", template=last_message),
     OpenAICompletion("Upper", count_tokens=words_of),
+    OpenAICompletion("Complete"),
     OpenAIEmbeddings("Embed", name="vectors", count_tokens=words_of),
 )
 
@@ -271,3 +282,39 @@ def test_requests_count_in_the_statistics_of_the_model(served, text_gateway):
     assert (models["Upper"]["requests"], models["Upper"]["failed"]) == (3, 1)
     assert models["Upper"]["errors"][0]["status"] == 400
     assert "Nobody" not in models
+
+
+def peak_bytes(work):
+    """The memory that Python allocates while something works."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_only_two_parsed_bodies_are_in_memory_at_a_time(text_gateway):
+    messages = [{"": 1}] * 150_000 + HELLO  # 35 MB, once they are parsed
+    body = json.dumps({"model": "Parrot", "messages": messages}, separators=(",", ":")).encode()
+
+    def chat(_):
+        return text_gateway.send("POST", "/v1/chat/completions", body, content_type="application/json").status
+
+    def chats():
+        with ThreadPoolExecutor(8) as pool:
+            assert set(pool.map(chat, range(8))) == {200}
+
+    peak = peak_bytes(chats)
+    assert peak < 190e6, peak
+
+
+def test_a_field_is_in_memory_once_for_all_prompts(client):
+    prompts, suffix = ["a"] * 500, "bc" * 100_000
+
+    def complete_all():
+        response = client.completions.create(model="Complete", prompt=prompts, suffix=suffix)
+        assert [choice.text for choice in response.choices] == ["ab"] * 500
+
+    peak = peak_bytes(complete_all)
+    assert peak < 30e6, peak
