@@ -14,7 +14,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from pytriton.gateway import npy, offload
 from pytriton.gateway.errors import RequestError, misfit
-from pytriton.gateway.json_tensors import parse, shown
+from pytriton.gateway.json_tensors import Samples, parse, samples_of, shown
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
 logging.getLogger("python_multipart").setLevel(logging.ERROR)  # otherwise clients could fill the log
@@ -25,27 +25,28 @@ _SMALL = 1 << 16  # bytes; at worst, each of them is parsed on its own
 _BOUNDARY = re.compile(r""";\s*boundary=("?)([\w'()+,./:=? -]{0,69}[\w'()+,./:=?-])\1\s*(?:;|$)""", re.ASCII | re.I)
 
 
-async def read(config: TritonModelConfig, content_type: str, body: bytes) -> dict[str, Any]:
+async def read(config: TritonModelConfig, content_type: str, body: bytes, max_samples: int) -> Samples:
     """Reads the inputs of a sample by their names: a file is bytes or ``.npy``, other fields are text or JSON.
 
     Args:
         config: The model.
         content_type: The header, which has the boundary of the parts.
         body: The body, whose size has been checked.
+        max_samples: The maximum number of samples.
 
     Raises:
         RequestError: It is not a form, or a field does not fit its input.
     """
     if len(body) <= _SMALL:
-        return await _read(config, content_type, body)
-    return await offload.run_in_thread(_read_in_thread, config, content_type, body)
+        return await _read(config, content_type, body, max_samples)
+    return await offload.run_in_thread(_read_in_thread, config, content_type, body, max_samples)
 
 
-def _read_in_thread(config: TritonModelConfig, content_type: str, body: bytes) -> dict[str, Any]:
-    return asyncio.run(_read(config, content_type, body))
+def _read_in_thread(config: TritonModelConfig, content_type: str, body: bytes, max_samples: int) -> Samples:
+    return asyncio.run(_read(config, content_type, body, max_samples))
 
 
-async def _read(config: TritonModelConfig, content_type: str, body: bytes) -> dict[str, Any]:
+async def _read(config: TritonModelConfig, content_type: str, body: bytes, max_samples: int) -> Samples:
     async def stream() -> AsyncGenerator[bytes, None]:
         yield body
 
@@ -69,7 +70,7 @@ async def _read(config: TritonModelConfig, content_type: str, body: bytes) -> di
             sample[name] = values[0] if len(values) == 1 else values
     finally:
         await form.close()
-    return sample
+    return samples_of(config, sample, max_samples)
 
 
 def _with_boundary_only(content_type: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 import threading
+import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -122,8 +123,22 @@ class _Threads:
         try:
             result.set_result(work())
         except BaseException as error:
+            _free_variables(error)
             result.set_exception(error)
             del result, work  # as above
+
+
+def _free_variables(error: BaseException) -> None:
+    """Frees what failed functions have read, which may be many times as large as the body.
+
+    The error keeps their variables, and it may be in a cycle that is found much later.
+    """
+    chain: list[BaseException] = []
+    raised: BaseException | None = error
+    while raised is not None and raised not in chain:
+        traceback.clear_frames(raised.__traceback__)
+        chain.append(raised)
+        raised = raised.__cause__ or raised.__context__
 
 
 @functools.cache

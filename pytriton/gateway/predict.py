@@ -42,10 +42,11 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
         samples = samples_of(model.config, _sample_of_query(model, request), config.max_samples)
         await request.body()
     else:
-        body, fields = await request.body(), None
+        body = await request.body()
         if request.media_type == form.MEDIA_TYPE:
-            fields = await form.read(model.config, request.header("content-type"), body)
-        samples = await offload.run(len(body), _samples, model, request, body, fields, config.max_samples)
+            samples = await form.read(model.config, request.header("content-type"), body, config.max_samples)
+        else:
+            samples = await offload.run(len(body), _samples, model, request, body, config.max_samples)
     streams = _stream_type(model, request)
     if streams is not None:
         if len(samples.arrays) != 1:
@@ -78,7 +79,7 @@ def _response(model: Model, outputs: list[dict[str, Array]], samples: Samples, r
     return encode(sample or json_of(outputs, codec.config, samples.layout)), _JSON[0]
 
 
-def _samples(model: Model, request: Request, body: bytes, fields: dict[str, Any] | None, max_samples: int) -> Samples:
+def _samples(model: Model, request: Request, body: bytes, max_samples: int) -> Samples:
     media_type = request.media_type
     if media_type == npy.MEDIA_TYPE:
         inputs = model.config.inputs
@@ -87,8 +88,6 @@ def _samples(model: Model, request: Request, body: bytes, fields: dict[str, Any]
             names = ", ".join(spec.name for spec in inputs)
             raise misfit("input", f"The model has several inputs: name the one in the body by ?input= ({names}).")
         return samples_of(model.config, {name: npy.read(body)}, max_samples)
-    if fields is not None:
-        return samples_of(model.config, fields, max_samples)
     if media_type not in _JSON:
         raise RequestError(
             http.HTTPStatus.UNSUPPORTED_MEDIA_TYPE,

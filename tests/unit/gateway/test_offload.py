@@ -93,6 +93,31 @@ def test_errors_and_results_of_many_calls(run: Run) -> None:
 
 
 @BOTH
+def test_an_error_does_not_keep_what_the_failed_functions_have_read(run: Run) -> None:
+    known = []
+
+    def read() -> None:
+        parsed = Body()
+        known.append(weakref.ref(parsed))
+        raise ValueError
+
+    def fail() -> None:
+        sample = Body()
+        known.append(weakref.ref(sample))
+        try:
+            read()
+        except ValueError as error:
+            raise KeyError from error
+
+    async def main() -> None:
+        with pytest.raises(KeyError):
+            await run(fail)
+        assert [each() for each in known] == [None, None]
+
+    asyncio.run(main())
+
+
+@BOTH
 def test_an_error_frees_the_body_without_garbage_collection(run: Run) -> None:
     def fail(body: Body) -> None:
         raise ValueError("no")
