@@ -63,6 +63,7 @@ class GatewayServer:
                 ws="none",
                 ssl_certfile=config.tls_certificate,
                 ssl_keyfile=config.tls_key,
+                ssl_ciphers="",  # Python's; uvicorn's were weak in earlier versions
             ),
             config,
         )

@@ -89,6 +89,16 @@ def test_https(served, tls):
             assert json.load(response) == {"y": [3.0] * 500_000}
 
 
+def test_weak_ciphers_are_refused(served, tmp_path):
+    settings, context = certified(tmp_path)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with gateway_of(served, **settings) as gateway:
+        context.set_ciphers("ALL:!AESGCM:!CHACHA20:!SHA256:!SHA384:@SECLEVEL=0")
+        assert not is_served(gateway, context)
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        assert is_served(gateway, context)
+
+
 def test_a_renewed_certificate_is_reloaded(served, tls, tmp_path, caplog, monkeypatch):
     monkeypatch.setattr("pytriton.gateway.certificate._RELOAD_S", 0)
     settings, _ = tls
