@@ -179,11 +179,21 @@ class LimitedProtocol(HttpToolsProtocol):
         return b"\r\n".join([*lines, b"", b""])
 
     def send_400_response(self, msg: str) -> None:
-        """Refuses data that is not HTTP."""
-        if not (self._is_over or self._is_full):
+        """Refuses data that is not HTTP, unless it would look like the response to an earlier request."""
+        if self._is_over or self._is_full:
+            return
+        if self._cycles and self._in_head:
+            self._drop_further_requests()
+        else:
             self._in_head = True  # the rest will not be read
             super().send_400_response(msg)
             self._is_over = True
+
+    def _drop_further_requests(self) -> None:
+        """Serves the requests that have arrived, and closes the connection; the last response tells the client so."""
+        self._is_full = True
+        self._deadline = None
+        self._cycles[-1].keep_alive = False
 
     def on_message_begin(self) -> None:
         """Begins a request, unless too many others of the connection wait for their responses."""
@@ -191,8 +201,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._is_full:
             return
         if len(self._cycles) >= _MAX_PIPELINED:
-            self._is_full = True
-            self._cycles[-1].keep_alive = False  # the client learns that it has to send the rest again
+            self._drop_further_requests()
             return
         self._body = b""
         self._in_head = self._has_begun = True

@@ -133,6 +133,10 @@ def test_pipelined_requests_are_served_in_order() -> None:
     assert asyncio.run(exchanged(requests)) == [b"0", b"1", b"2", b"3", b"4"]
 
 
+def test_what_follows_a_request_does_not_replace_its_response() -> None:
+    assert asyncio.run(exchanged(post("/echo", b"0") + b"no HTTP\r\n\r\n")) == [b"0"]
+
+
 @pytest.mark.parametrize("rest", [b"", b"no HTTP\r\n\r\n", b"GET /now HTTP/1.1\r\na: " + b"b" * (1 << 16)])
 def test_few_pipelined_requests_are_kept(rest: bytes) -> None:
     requests = b"".join(post("/echo", str(number).encode()) for number in range(1000))
