@@ -153,6 +153,7 @@ def _sample(config: TritonModelConfig, given: Any, where: str, *, batch: bool) -
     for name in given:
         if name not in known:
             has = ", ".join(map(str, config.inputs))
+            name = _shortened(name)
             raise misfit(f"{where}{name}", f"Model {config.model_name!r} has no input {name!r}; it has {has}.")
     arrays = {}
     for spec in config.inputs:
@@ -274,7 +275,10 @@ def shown(value: Any) -> str:
     """Returns a value of a request for an error message, shortened if it is long."""
     if isinstance(value, np.ndarray):
         return f"an array of dtype {value.dtype} and shape {value.shape}"
-    text = encode(_beginning(value)).decode(errors="replace")
+    return _shortened(encode(_beginning(value)).decode(errors="replace"))
+
+
+def _shortened(text: str) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
 
 

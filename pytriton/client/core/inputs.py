@@ -383,5 +383,5 @@ def _encoded(array: Array) -> Array:
         elif isinstance(element, BINARY):
             encoded[index] = bytes(element)
         else:
-            raise _MisfitError(f"the value holds {element!r}, which is neither str nor bytes")
+            raise _MisfitError(f"the value holds {reprlib.repr(element)}, which is neither str nor bytes")
     return encoded.reshape(array.shape)

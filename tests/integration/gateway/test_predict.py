@@ -200,6 +200,15 @@ def test_the_error_of_an_input_names_the_input(gateway, body, field, words):
     assert words in error["message"]
 
 
+@pytest.mark.parametrize(
+    ("model", "body"),
+    [("Double", {"a" * 10_000: 1}), ("Double", {"x": ["a" * 10_000]}), ("Greet", {"who": [["a" * 10_000], "a"]})],
+)
+def test_an_error_does_not_repeat_a_long_value(gateway, model, body):
+    response = gateway.post(model, body)
+    assert (response.status, len(response.body) < 1000) == (422, True)
+
+
 def test_inputs_with_batches_of_different_sizes(gateway):
     response = gateway.post("Greet", {"who": [["Zoë"]], "greeting": [["hello"], ["bye"]]})
     assert (response.status, response.json()["error"]["field"]) == (422, "greeting")
