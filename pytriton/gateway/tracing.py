@@ -15,6 +15,11 @@ Application = Callable[[Scope, Any, Any], Awaitable[None]]
 
 _UNTRACED = "/health/"
 _CONTEXT = frozenset({b"traceparent", b"tracestate", b"baggage"})
+_READERS = (
+    "opentelemetry.trace.propagation.tracecontext",
+    "opentelemetry.trace.span",
+    "opentelemetry.baggage.propagation",
+)
 
 
 class TracedApplication:
@@ -47,6 +52,9 @@ def _traced(app: Application) -> Application:
     except ImportError as error:
         LOGGER.warning("The gateway's requests have no spans (%s): pip install 'pytriton[telemetry]'.", error)
         return app
+    for name in _READERS:  # of clients' headers, of which each malformed entry would be a line in the log
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.ERROR)
     tracer: Any = current_tracer()
     traced: Application = OpenTelemetryMiddleware(
         app, excluded_urls=_UNTRACED, tracer=tracer, exclude_spans=["receive", "send"]

@@ -359,6 +359,15 @@ def test_the_gateway_continues_a_trace(triton, receiver):
     assert not [span for span in receiver.spans() if "health" in span.name]
 
 
+def test_malformed_contexts_do_not_fill_the_log(triton, caplog):
+    _, headers = new_context()
+    with gateway_of(triton) as gateway:
+        for malformed in ("=,;;a=b;c", "a=" + "b" * 9000, "\x9b=1"):
+            headers |= {"tracestate": malformed, "baggage": malformed}
+            assert gateway.post("double", {"x": [1]}, **headers).status == 200
+    assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
+
+
 def test_the_gateway_starts_a_trace_unless_clients_may_decide(triton, receiver):
     trace_id, headers = new_context()
     with gateway_of(triton, continue_traces=False) as gateway:
