@@ -70,9 +70,13 @@ class Arena:
     def __init__(self, capacity: int | None = None) -> None:
         self.capacity = 1 << ((capacity or default_capacity()) - 1).bit_length()
         self.fd = os.memfd_create("pytriton", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.fd, self.capacity)
-        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
-        self.memory = Mapping(self.fd, self.capacity)
+        try:
+            os.ftruncate(self.fd, self.capacity)
+            fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
+            self.memory = Mapping(self.fd, self.capacity)
+        except BaseException:  # mostly: too many open files, of which the mapping has one, too
+            os.close(self.fd)
+            raise
         self.memory.madvise(mmap.MADV_DONTDUMP)
         self._words = memoryview(self.memory).cast("q")
         # Per order: (offset, when it was freed, whether it has pages); the most recently freed block is reused first.

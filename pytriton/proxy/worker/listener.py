@@ -109,17 +109,19 @@ class WorkerListener:
             return
         try:
             server_client = None if service_fd is None else ServerClient(service_fd)
-            if server_client is not None and self._on_client is not None:
-                self._on_client(server_client)
         except OSError:  # the descriptor is not a socket
             LOGGER.warning("A connection with a wrong descriptor was refused.")
             channel.close()
             os.close(peer_fd)
+            assert service_fd is not None
+            os.close(service_fd)
             return
+        if server_client is not None and self._on_client is not None:
+            self._on_client(server_client)
         gpu_memory = notification.offset + DOORBELL_SIZE if notification.size > DOORBELL_SIZE else 0
         try:
             worker.serve(channel, peer_fd, server_client, notification.offset, gpu_memory)
-        except (OSError, RuntimeError) as error:  # too many open files or threads
+        except (OSError, RuntimeError, ValueError) as error:  # too many open files or threads, or no shared memory
             LOGGER.warning("A model instance cannot be served: %s", error)
             channel.close()
             if server_client is not None:

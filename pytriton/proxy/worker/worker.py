@@ -236,8 +236,12 @@ class Worker:
     def _open_executor(
         self, channel: Channel, peer: PeerArena, server_client: ServerClient | None, doorbell: int
     ) -> None:
-        loop = self._loop.enter()
         arena = Arena()
+        try:
+            loop = self._loop.enter()
+        except BaseException:  # too many open files or threads
+            arena.close()
+            raise
         executor = ConcurrentExecutor(
             channel,
             peer,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import mmap
 import os
 import pathlib
@@ -15,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from peer_codecs import encode_batch
-from wiring import Wire
+from wiring import Wire, wait_until
 
 from pytriton.model_config import Tensor
 from pytriton.proxy.transport.arena import BLOCK_HEADER, Arena, PeerArena
@@ -23,6 +24,7 @@ from pytriton.proxy.wire.encoding import ProtocolError, TensorColumn, TensorLoca
 from pytriton.proxy.wire.inference import BatchMessage
 from pytriton.proxy.wire.notification import NOTIFICATION, NotificationKind
 from pytriton.proxy.worker.listener import WorkerListener
+from pytriton.proxy.worker.worker import Worker
 
 
 def test_an_arena_cannot_shrink():
@@ -109,27 +111,47 @@ def _descriptors(kinds):
     return opened
 
 
+def _say_hello(listener, path, hello, kinds):
+    """Connects to a listener, which refuses that, and returns once it has disconnected."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+        peer.connect(str(path))
+        fds = _descriptors(kinds)
+        socket.send_fds(peer, [hello], fds) if fds else peer.send(hello)
+        for fd in fds:
+            os.close(fd)
+        listener.accept()
+        peer.settimeout(10)
+        assert peer.recv(1) == b""
+
+
 @pytest.mark.parametrize(
     "kinds", [["file"], ["arena"], ["arena", "file"], ["file", "file"], ["socket"] * 3, []], ids=str
 )
 @pytest.mark.parametrize("size", [NOTIFICATION.size, 3])
 def test_a_refused_handshake_leaves_no_descriptor(kinds, size):
     with tempfile.TemporaryDirectory(prefix="pt-") as folder:
-        listener = WorkerListener(pathlib.Path(folder) / "workers")
+        path = pathlib.Path(folder) / "workers"
+        listener = WorkerListener(path)
         files = psutil.Process().num_fds()
         for _ in range(5):
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
-                peer.connect(str(pathlib.Path(folder) / "workers"))
-                fds = _descriptors(kinds)
-                hello = NOTIFICATION.pack(NotificationKind.HELLO, 12345, 0, 0)[:size]
-                socket.send_fds(peer, [hello], fds) if fds else peer.send(hello)
-                for fd in fds:
-                    os.close(fd)
-                listener.accept()
-                peer.settimeout(10)
-                assert peer.recv(1) == b""
-        deadline = 1000
-        while psutil.Process().num_fds() > files and deadline:
-            deadline -= 1
-        assert psutil.Process().num_fds() <= files
+            _say_hello(listener, path, NOTIFICATION.pack(NotificationKind.HELLO, 12345, 0, 0)[:size], kinds)
+        wait_until(lambda: psutil.Process().num_fds() <= files)
         listener.close()
+
+
+@pytest.mark.parametrize("kinds", [["arena", "file"], ["file", "file"], ["file", "socket"], ["file"]], ids=str)
+def test_a_handshake_with_a_ticket_and_wrong_descriptors_leaves_none(kinds, caplog):
+    caplog.set_level(logging.CRITICAL)  # it would keep the errors, whose tracebacks refer to the connection
+    wire = Wire([Tensor((-1,), np.float32, "x")], [Tensor((-1,), np.float32, "y")])
+    worker = Worker(lambda requests: requests, wire.signature)
+    with tempfile.TemporaryDirectory(prefix="pt-") as folder:
+        path = pathlib.Path(folder) / "workers"
+        listener = WorkerListener(path)
+        files = psutil.Process().num_fds()
+        for _ in range(5):
+            ticket = listener.issue_ticket(worker).ticket
+            _say_hello(listener, path, NOTIFICATION.pack(NotificationKind.HELLO, ticket, 0, 0), kinds)
+        wait_until(lambda: psutil.Process().num_fds() <= files)
+        listener.close()
+    worker.close(0)
+    wire.close()

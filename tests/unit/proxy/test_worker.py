@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import threading
@@ -226,6 +227,33 @@ class TestWorker:
         loop.stop()
         wait_until(lambda: "pytriton-loop-m" not in [thread.name for thread in threads()])
         ours.close()
+
+    def test_an_instance_that_gets_no_memory_leaves_no_thread_and_no_descriptor(self, wire, monkeypatch):
+        async def infer(requests):
+            return []
+
+        def fail(*_):
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        connection = wire()
+        loop = EventLoop("pytriton-loop-m")
+        worker = Worker(infer, connection.signature, loop=loop)
+        files = psutil.Process().num_fds()
+        for name in ("memfd_create", "ftruncate"):
+            ours, theirs = channels()
+            with monkeypatch.context() as patch, pytest.raises(OSError, match="Too many"):
+                peer_fd = os.dup(connection.arena.fd)
+                patch.setattr(os, name, fail)
+                worker.serve(theirs, peer_fd)
+            ours.close()
+            theirs.close()
+
+        loop.retire()
+
+        wait_until(lambda: "pytriton-loop-m" not in [thread.name for thread in threads()])
+        gc.collect()  # the other side's memory, which the exception's traceback refers to
+        assert psutil.Process().num_fds() <= files
+        worker.close(TIMEOUT_S)
 
     def test_the_wait_for_a_batch_depends_on_the_size_of_the_last_one(self, serve, monkeypatch):
         receive = Channel.receive
