@@ -214,29 +214,36 @@ class ServerSession:
         """
         if (restarting := self.server) is not None:
             restarting.abandon()
-        self.models.set_stopping(True)  # another thread may hold the lock while it loads one
-        with self.lock:
+        try:
+            self.models.set_stopping(True)  # another thread may hold the lock while it loads one
+            with self.lock:
+                self.models.set_stopping(False)
+                return self._stop()
+        except BaseException:  # such as KeyboardInterrupt during the wait: the server is not being stopped any more
             self.models.set_stopping(False)
-            server, self.server = self.server, None
-            registry, self.registry = self.registry, None
-            self.runs = self._is_open = False
-            if server is None or registry is None:
-                return False
-            deadline = time.monotonic() + self.exit_timeout_s
-            # All of these are called, even if an earlier one raises an exception, such as KeyboardInterrupt.
-            with contextlib.ExitStack() as steps:
-                steps.callback(self.woken.set)
-                steps.callback(atexit.unregister, self._stop_all)
-                steps.callback(self.workspace.clean)
-                steps.callback(registry.close)
-                steps.callback(server.stop)
-                steps.callback(lambda: self.models.close(deadline))
-                try:
-                    self._undeploy(server, deadline)
-                except BaseException:
-                    deadline = 0.0
-                    raise
-            return True
+            raise
+
+    def _stop(self) -> bool:
+        server, self.server = self.server, None
+        registry, self.registry = self.registry, None
+        self.runs = self._is_open = False
+        if server is None or registry is None:
+            return False
+        deadline = time.monotonic() + self.exit_timeout_s
+        # All of these are called, even if an earlier one raises an exception, such as KeyboardInterrupt.
+        with contextlib.ExitStack() as steps:
+            steps.callback(self.woken.set)
+            steps.callback(atexit.unregister, self._stop_all)
+            steps.callback(self.workspace.clean)
+            steps.callback(registry.close)
+            steps.callback(server.stop)
+            steps.callback(lambda: self.models.close(deadline))
+            try:
+                self._undeploy(server, deadline)
+            except BaseException:
+                deadline = 0.0
+                raise
+        return True
 
     def _undeploy(self, server: LocalServer | RemoteServer, deadline: float) -> None:
         """Makes the server refuse requests, and unloads all models; notes those with requests at the deadline."""

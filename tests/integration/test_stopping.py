@@ -193,6 +193,33 @@ def test_serve_returns_once_a_stop_by_another_thread_is_done():
     stopping.finish()
 
 
+def test_models_are_served_after_a_stop_that_was_interrupted_while_it_waited():
+    with running_triton() as triton:
+        session, held, release = triton._session, threading.Event(), threading.Event()
+
+        def hold():
+            with session.lock:
+                held.set()
+                release.wait(20)
+
+        def interrupt():
+            wait_until(lambda: session.models._is_stopping)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        holding = Background(hold)
+        assert held.wait(20)
+        interrupting = Background(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            triton.stop()
+        release.set()
+        holding.finish()
+        interrupting.finish()
+
+        bind_floats(triton, "double", double)
+        triton.run()
+        assert send_floats(triton, "double", [1]) == [2]
+
+
 def test_requests_are_served_while_it_drains():
     drain_s = 1
     with running_triton(drain_secs=drain_s) as triton:
