@@ -1,5 +1,7 @@
 // Workers, instances and backends that go in the midst of calls, and workers that do not read or send nonsense:
 // `services_failures_test BEHAVIOUR`, or `--list`.
+#include <pthread.h>
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -132,6 +134,39 @@ void ATracedCallThatIsRefusedDoesNotKeepItsChannel() {
   CHECK(ComesTrue([&] { return channel.expired(); }));
 }
 
+// Lets the system create no thread while the object exists: none gets a stack of this size.
+class NoThreads {
+ public:
+  NoThreads() {
+    CHECK(pthread_getattr_default_np(&before_) == 0);
+    pthread_attr_t huge;
+    CHECK(pthread_getattr_default_np(&huge) == 0 && pthread_attr_setstacksize(&huge, size_t{1} << 47) == 0);
+    CHECK(pthread_setattr_default_np(&huge) == 0);
+  }
+  ~NoThreads() { CHECK(pthread_setattr_default_np(&before_) == 0); }
+  NoThreads(const NoThreads&) = delete;
+  NoThreads& operator=(const NoThreads&) = delete;
+
+ private:
+  pthread_attr_t before_;
+};
+
+void AModelThatGetsNoThreadFailsThatCallAlone() {
+  ServiceThread services(Keep);
+  fake_server::AddModel("ready", Echo);
+  ServiceClient client(&services);
+  pytriton::ModelMessage message;
+  message.model = "ready";
+  {
+    const NoThreads none;
+    client.Send(ServiceNotification::kModel, message);
+    CHECK(Contains(client.Take().reply.message, "cannot start another thread"));
+  }
+  client.Send(ServiceNotification::kModel, message);
+  CHECK(client.Take().notification.offset == 1);
+  CheckNothingIsLeft(&client);
+}
+
 const Behaviours kBehaviours = {
     {"a_worker_that_hangs_up_has_its_calls_cancelled", AWorkerThatHangsUpHasItsCallsCancelled},
     {"an_instance_that_ends_has_its_calls_cancelled", AnInstanceThatEndsHasItsCallsCancelled},
@@ -139,6 +174,7 @@ const Behaviours kBehaviours = {
     {"a_worker_that_does_not_read_is_served", AWorkerThatDoesNotReadIsServed},
     {"nonsense_ends_the_channel_alone", NonsenseEndsTheChannelAlone},
     {"a_traced_call_that_is_refused_does_not_keep_its_channel", ATracedCallThatIsRefusedDoesNotKeepItsChannel},
+    {"a_model_that_gets_no_thread_fails_that_call_alone", AModelThatGetsNoThreadFailsThatCallAlone},
 };
 
 }  // namespace

@@ -168,6 +168,7 @@ BEHAVIOURS = {
         "a_worker_that_does_not_read_is_served",
         "nonsense_ends_the_channel_alone",
         "a_traced_call_that_is_refused_does_not_keep_its_channel",
+        "a_model_that_gets_no_thread_fails_that_call_alone",
     ],
     "services_stress": [
         "mutated_messages_never_crash",

@@ -1,6 +1,7 @@
 #include "services/model_control.h"
 
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -43,7 +44,7 @@ ModelControl::~ModelControl() {
   for (Task& task : tasks_) task.thread.join();
 }
 
-void ModelControl::Start(std::function<void()> work) {
+bool ModelControl::Start(std::function<void()> work) {
   const std::lock_guard<std::mutex> lock(mutex_);
   tasks_.remove_if([](Task& task) {
     if (!task.done) return false;
@@ -56,10 +57,11 @@ void ModelControl::Start(std::function<void()> work) {
       work();
       task.done = true;
     });
-  } catch (...) {  // too many threads
+  } catch (const std::system_error&) {  // too many threads
     tasks_.pop_back();
-    throw;
+    return false;
   }
+  return true;
 }
 
 bool ModelControl::Do(TRITONSERVER_Server* server, const ModelMessage& message, const char* data) {

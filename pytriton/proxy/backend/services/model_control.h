@@ -20,8 +20,8 @@ class ModelControl {
   ModelControl(const ModelControl&) = delete;
   ModelControl& operator=(const ModelControl&) = delete;
 
-  // Runs `work` in a thread; it must not throw.
-  void Start(std::function<void()> work);
+  // Runs `work` in a thread; it must not throw. Returns false if the system cannot create one.
+  bool Start(std::function<void()> work);
 
   // Performs the operation; returns whether the model is ready if that was queried. `data` is the data of the message.
   // Throws TritonError.

@@ -161,7 +161,7 @@ void ServiceChannel::Cancel(int64_t number) {
 }
 
 void ServiceChannel::DoWithModel(const Notification& notification) {
-  context_->models->Start([channel = shared_from_this(), notification] {
+  const bool started = context_->models->Start([channel = shared_from_this(), notification] {
     bool ready = false;
     try {
       const PeerBlock message = channel->MessageOf(notification);
@@ -175,6 +175,11 @@ void ServiceChannel::DoWithModel(const Notification& notification) {
     }
     channel->Send({ToWord(ServiceNotification::kDone), notification.sequence, ready ? 1 : 0, 0});
   });
+  if (started) return;
+  MessageOf(notification).Release();
+  Fail(notification.sequence, TRITONSERVER_ERROR_UNAVAILABLE,
+       "the server cannot load, unload or look up a model: it cannot start another thread; raise the limit of threads "
+       "(ulimit -u, or pids of a container), or send the request again later");
 }
 
 void ServiceChannel::DoWithMetric(const Notification& notification) {
