@@ -55,6 +55,12 @@ _ARGUMENTS: dict[str, tuple[Any, ...]] = {
 }
 
 
+# Unlike a `ctypes.CDLL`, a call leaves no garbage, which an idle process would keep until its next collection.
+_dlopen = ctypes.CDLL(None).dlopen
+_dlopen.argtypes = (ctypes.c_char_p, ctypes.c_int)
+_dlopen.restype = ctypes.c_void_p
+
+
 class CudaError(PyTritonRuntimeError):
     """The driver of a GPU reported an error."""
 
@@ -68,8 +74,8 @@ def _used_devices() -> list[int]:
     used = []
     with contextlib.suppress(OSError, CudaError):
         # This check neither opens nor initializes the driver, which would break CUDA in forks.
-        if not _library.cache_info().currsize:
-            ctypes.CDLL(_LIBRARY, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        if not _library.cache_info().currsize and _dlopen(_LIBRARY.encode(), os.RTLD_NOLOAD | os.RTLD_NOW) is None:
+            return used
         driver = _library()
         for device in _devices(driver):
             flags, is_active = ctypes.c_uint(), ctypes.c_int()

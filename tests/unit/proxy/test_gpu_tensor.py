@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import numpy as np
 import pytest
 
@@ -30,6 +32,13 @@ def tensor():
 def test_a_process_without_a_driver_uses_no_gpu():
     assert driver.used_device() is None
     assert driver.visible_gpus() == []
+
+
+def test_looking_for_a_gpu_in_use_leaves_no_garbage():
+    driver.used_device()
+    gc.collect()
+    driver.used_device()
+    assert gc.collect() == 0
 
 
 @pytest.mark.parametrize("read", [GpuTensor.numpy, np.asarray, lambda tensor: driver.Memory(1, tensor.device)])
