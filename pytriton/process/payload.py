@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pytriton.decorators.ordering import check_infer_func
@@ -12,7 +12,8 @@ from pytriton.decorators.parameters import check_parameters
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.process.instance import FactoryInstance
-from pytriton.process.pickling import pickled
+from pytriton.process.main_names import install
+from pytriton.process.pickling import pickled_with_names, unpickled_with_names
 from pytriton.proxy.worker.execution_mode import check_callable
 
 
@@ -49,7 +50,7 @@ def payload_of(instance: FactoryInstance, spec: ModelSpec, number: int, place: s
         PyTritonBadParameterError: The factory or one of its arguments cannot be sent.
     """
     try:
-        return pickled((spec, instance.factory, tuple(instance.args), dict(instance.kwargs)))
+        return pickled_with_names((spec, instance.factory, tuple(instance.args), dict(instance.kwargs)))
     except Exception as error:
         raise PyTritonBadParameterError(
             f"Model {spec.name!r}: instance {number} cannot be sent to its {place}: {type(error).__name__}: {error}; "
@@ -57,14 +58,20 @@ def payload_of(instance: FactoryInstance, spec: ModelSpec, number: int, place: s
         ) from error
 
 
-def created(payload: bytes) -> tuple[ModelSpec, Callable[..., Any]]:
+def created(payload: bytes, folder: Path | None = None) -> tuple[ModelSpec, Callable[..., Any]]:
     """Calls the factory of a payload; returns the model and the inference callable, after checking that they match.
+
+    Args:
+        payload: The payload.
+        folder: The folder of this worker process, whose ``__main__`` then has what that of the program has.
 
     Raises:
         PyTritonError: The callable does not fit the model.
         Exception: The factory failed.
     """
-    spec, factory, args, kwargs = pickle.loads(payload)
+    names, size, (spec, factory, args, kwargs) = unpickled_with_names(payload)
+    if folder is not None:
+        install(names, payload[:size], folder)
     infer_func = factory(*args, **kwargs)
     check_callable(infer_func, spec)
     check_infer_func(infer_func, spec)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pytriton.process.payload import created
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.wire.control import CommandMessage
@@ -24,7 +26,7 @@ def load(command: CommandMessage) -> LoadedModel:
     Args:
         command: A LOAD command with the payload of a `ProcessSpec`.
     """
-    spec, infer_func = created(command.payload)
+    spec, infer_func = created(command.payload, Path(command.folder))
     close = getattr(infer_func, "close", None)
     finalize = close if callable(close) else _nothing
     return LoadedModel(infer_func, Signature(spec), finalize, model=reference_to(infer_func))

@@ -71,7 +71,7 @@ def used_device() -> int | None:
 
 
 def _used_devices() -> list[int]:
-    used = []
+    used: list[int] = []
     with contextlib.suppress(OSError, CudaError):
         # This check neither opens nor initializes the driver, which would break CUDA in forks.
         if not _library.cache_info().currsize and _dlopen(_LIBRARY.encode(), os.RTLD_NOLOAD | os.RTLD_NOW) is None:
