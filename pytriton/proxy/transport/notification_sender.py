@@ -6,6 +6,7 @@ need a lock of this one wait as well.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import select
 import socket
@@ -71,8 +72,9 @@ class NotificationSender:
         if self.wake is not None:
             self.wake()
         poll = select.poll()
-        poll.register(self._socket, select.POLLOUT)
-        poll.poll(_LOOK_MS)
+        with contextlib.suppress(ValueError):  # another thread has closed the socket: the next attempt raises the error
+            poll.register(self._socket, select.POLLOUT)
+            poll.poll(_LOOK_MS)
 
     def _send_at_once(self, messages: Sequence[bytes]) -> int:
         """Returns the number of messages sent: there may not be room for all."""

@@ -52,6 +52,14 @@ def test_reading_ends_when_the_other_side_disconnects(ends):
         NotificationSender(ends[0]).send_several([NOTIFICATION.pack(1, 2, 3, 4)])
 
 
+def test_sending_ends_when_the_socket_is_closed_while_there_is_no_room(ends):
+    sender = NotificationSender(ends[1])
+    sender.wake = ends[1].close
+    with pytest.raises(OSError):
+        for number in range(100_000):
+            sender.send(NOTIFICATION.pack(number, 0, 0, 0))
+
+
 def test_a_packet_of_another_size_ends_the_connection(ends):
     NotificationSender(ends[1]).send(b"x")
     assert NotificationReader(ends[0]).read() is None
