@@ -47,7 +47,7 @@ def collect_outputs(
         The outputs, the failed requests, and the parameters of responses.
 
     Raises:
-        PyTritonValidationError: An output does not match the declaration.
+        PyTritonValidationError: An output does not match the declaration, or a parameter cannot be sent.
     """
     if type(returned) is StackedOutputs and returned.is_whole and len(returned.rows) == batch.request_count:
         by_index = _by_index(returned.outputs, signature)
@@ -69,8 +69,8 @@ def collect_outputs(
             if batch.spans is not None:
                 batch.spans.fail_request(request, response)
             continue
-        if type(response) is Response and response.parameters:
-            parameters[request] = response.parameters
+        if of_response := parameters_of(response):
+            parameters[request] = of_response
         for index, array in checked_outputs(response, batch, request, signature).items():
             column = arrays.setdefault(index, [None] * len(responses))
             column[request] = array
@@ -95,6 +95,27 @@ def checked_outputs(response: object, batch: Batch, request: int, signature: Sig
     if len(by_index) < len(outputs) and not signature.loose:
         _check_requested(by_index, returned, batch.requested_outputs(request), signature)
     return {index: _checked(array, outputs[index], signature) for index, array in by_index.items()}
+
+
+def parameters_of(response: object) -> dict[str, ParameterValue] | None:
+    """Returns the parameters of a response, if it has any.
+
+    Raises:
+        PyTritonValidationError: One of them cannot be sent.
+    """
+    parameters = response.parameters if type(response) is Response else None
+    if not parameters:
+        return None
+    if not isinstance(parameters, dict):
+        raise PyTritonValidationError(f"parameters of a response are a dictionary, not {described(parameters)}")
+    for name, value in parameters.items():
+        fits = isinstance(value, (str, float)) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
+        if not fits or not isinstance(name, str):
+            raise PyTritonValidationError(
+                f"parameter {name!r} of a response is {value!r}, of type {type(value).__name__}: names are strings, and "
+                "values strings, integers of 64 bits, booleans or floats; convert those of NumPy by .item()"
+            )
+    return parameters
 
 
 def code_of(array: Array, position: int, signature: Signature) -> int:

@@ -11,7 +11,7 @@ from pytriton.proxy.tensors.bytes_tensor import BytesElementError, as_bytes
 from pytriton.proxy.tensors.failure import failure_of
 from pytriton.proxy.tensors.gpu_tensor import GpuTensor
 from pytriton.proxy.tensors.layout import Layout
-from pytriton.proxy.tensors.outputs import checked_outputs, code_of
+from pytriton.proxy.tensors.outputs import checked_outputs, code_of, parameters_of
 from pytriton.proxy.tensors.result import ResultWriter
 from pytriton.proxy.tensors.signature import Signature
 from pytriton.proxy.transport.arena import Arena, ArenaError
@@ -63,7 +63,7 @@ def response_of(
         signature: The model's declaration.
 
     Raises:
-        PyTritonValidationError: An output does not match the declaration.
+        PyTritonValidationError: An output does not match the declaration, or a parameter cannot be sent.
     """
     if isinstance(item, BaseException):
         if in_flight.batch.spans is not None:
@@ -78,8 +78,7 @@ def response_of(
                 raise error.of(f"output {signature.outputs[position].name!r}") from error.__cause__
         elif isinstance(array, GpuTensor):  # it may be copied later, by another thread
             outputs[position] = array.numpy()
-    parameters = item.parameters if type(item) is Response else None
-    return PendingResponse(in_flight, request, final, now_ns, None, outputs, parameters)
+    return PendingResponse(in_flight, request, final, now_ns, None, outputs, parameters_of(item))
 
 
 def is_end(item: object) -> bool:
@@ -240,11 +239,11 @@ class ResponseWriter:
                 self._channel.send_several(results)
             if responses:
                 self._write(responses)
-        except ArenaError:
-            for response in responses:
-                self._write_alone(response)
         except OSError:
             pass  # the instance has disconnected, which the loop will notice
+        except Exception:  # mostly ArenaError: one that cannot be written must not take the others with it
+            for response in responses:
+                self._write_alone(response)
         while self._pending_errors:
             try:
                 self._write(self._pending_errors[:1])
@@ -268,20 +267,20 @@ class ResponseWriter:
         self._channel.send(Notification(NotificationKind.RESPONSES, 0, offset, size))
 
     def _write_alone(self, response: PendingResponse) -> None:
-        """Sends a single response, because several did not fit; sends an error if it does not fit either."""
+        """Sends a single response, because several could not be sent; sends an error if it cannot be, either."""
         in_flight, request = response.in_flight, response.request
         if request in in_flight.unsendable:
             return
         try:
             self._write([response])
-        except ArenaError as error:
+        except OSError:
+            pass
+        except Exception as error:
             in_flight.unsendable.add(request)
             in_flight.ended.add(request)
             in_flight.unwanted.add(request)
             failure = failure_of(error, self._signature.model, request)
             self._pending_errors.append(PendingResponse(in_flight, request, True, response.end_ns, failure))
-        except OSError:
-            pass
 
 
 def _mark_ended(responses: list[PendingResponse]) -> None:

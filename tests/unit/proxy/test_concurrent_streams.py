@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 
 import numpy as np
@@ -58,6 +59,39 @@ class TestStreams:
         _, instance = serve(one_by_one(kind, infer))
 
         assert [set(item[0]) for item in instance.stream(instance.notify(x(1)))] == [{number} for number in range(20)]
+
+    @both
+    @pytest.mark.parametrize(
+        ("parameters", "message"),
+        [
+            ({"score": np.float32(0.5)}, r"parameter 'score' of a response is .*0\.5\)?, of type float32: .* by \.item"),
+            ({"number": 1 << 63}, "parameter 'number' of a response is 9223372036854775808, of type int"),
+            ({"none": None}, "parameter 'none' of a response is None, of type NoneType"),
+            ({1: 2}, "parameter 1 of a response is 2, of type int"),
+            ([("name", 1)], "parameters of a response are a dictionary, not a list"),
+        ],
+        ids=["numpy", "large", "none", "name", "list"],
+    )
+    def test_parameters_that_cannot_be_sent_are_an_error(self, serve, kind, parameters, message):
+        _, instance = serve(one_by_one(kind, lambda requests: iter([[Response(y(1), parameters=parameters)]])))
+        instance.notify(x(1))
+
+        reply, _ = instance.next_response()
+        assert reply.final and re.search(message, reply.failure.message), reply.failure
+
+    @both
+    def test_a_response_that_cannot_be_written_is_an_error_of_its_request_alone(self, serve, kind):
+        class Unwritable(str):
+            def encode(self, *_):
+                raise RuntimeError("it has no bytes")
+
+        steps = [[Response(y(1), parameters={"text": Unwritable("x")}), y(2)], [y(3), y(4)]]
+        _, instance = serve(one_by_one(kind, lambda requests: iter(steps)))
+        sequence = instance.notify(x(1), x(2))
+
+        assert instance.stream(sequence, 1) == [[[2]], [[4]]]
+        (failure,) = instance.stream(sequence, 0)
+        assert "it has no bytes" in failure.message
 
     @both
     def test_a_stream_may_have_no_items(self, serve, kind):

@@ -17,6 +17,7 @@ from pytriton.proxy.tensors import result as result_module
 from pytriton.proxy.tensors.batch import WholeBatch
 from pytriton.proxy.tensors.stacked_outputs import StackedOutputs
 from pytriton.proxy.transport.arena import PeerArena
+from pytriton.proxy.types import Response
 from pytriton.proxy.wire.inference import RequestMetadata
 
 LARGE = 1 << 14
@@ -272,6 +273,13 @@ def test_large_outputs_of_a_cached_form_are_copied_or_stay_in_the_batch(large):
 
         assert in_batch(result) == [stays]
         assert np.array_equal(np.concatenate(outputs["y"]), output)
+
+
+def test_parameters_that_cannot_be_sent_are_refused(wire):
+    connection = wire(outputs=[ONE])
+    batch = connection.batch({"x": floats(1)})
+    with pytest.raises(PyTritonValidationError, match="parameter 'score' of a response is .*0.5.*, of type float32"):
+        result_of(connection, batch, [Response({"y": floats(1)}, parameters={"score": np.float32(0.5)})])
 
 
 def test_the_number_of_cached_forms_is_bounded(wire):
