@@ -112,8 +112,8 @@ def parameters_of(response: object) -> dict[str, ParameterValue] | None:
         fits = isinstance(value, (str, float)) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
         if not fits or not isinstance(name, str):
             raise PyTritonValidationError(
-                f"parameter {name!r} of a response is {value!r}, of type {type(value).__name__}: names are strings, and "
-                "values strings, integers of 64 bits, booleans or floats; convert those of NumPy by .item()"
+                f"parameter {name!r} of a response is {value!r}, of type {type(value).__name__}: names are strings, "
+                "and values strings, integers of 64 bits, booleans or floats; convert those of NumPy by .item()"
             )
     return parameters
 

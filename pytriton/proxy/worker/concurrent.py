@@ -111,7 +111,12 @@ class ConcurrentExecutor:
         if self._closed:
             return
         self._responses.open()
-        self._loop.add_reader(self._fileno, self._receive)
+        try:
+            self._loop.add_reader(self._fileno, self._receive)
+        except OSError:  # the system's limit of watched files; the instance then connects again
+            LOGGER.exception("A worker of model %r cannot be served and closes its connection.", self._signature.model)
+            self._close()
+            return
         self._poll()
 
     def end(self, reason: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import os
 import threading
@@ -334,6 +335,22 @@ class TestEnd:
                 next_notification(instance.channel)
         assert ended.ended.wait(SOON_S)
         wait_until(lambda: worker.connections == 0)
+
+    def test_an_instance_that_cannot_be_watched_is_disconnected(self, serve, monkeypatch, caplog):
+        def fail(*_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(asyncio.SelectorEventLoop, "add_reader", fail)
+
+        async def infer(requests):
+            return [y(1)]
+
+        worker, instance = serve(infer, decoupled=False)
+
+        with pytest.raises(EOFError):
+            next_notification(instance.channel)
+        wait_until(lambda: worker.connections == 0)
+        assert "cannot be served and closes its connection" in caplog.text
 
     def test_an_invalid_arena_closes_the_connection(self, serve):
         worker, _ = serve(Ended().coroutine)

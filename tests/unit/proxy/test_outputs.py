@@ -278,7 +278,7 @@ def test_large_outputs_of_a_cached_form_are_copied_or_stay_in_the_batch(large):
 def test_parameters_that_cannot_be_sent_are_refused(wire):
     connection = wire(outputs=[ONE])
     batch = connection.batch({"x": floats(1)})
-    with pytest.raises(PyTritonValidationError, match="parameter 'score' of a response is .*0.5.*, of type float32"):
+    with pytest.raises(PyTritonValidationError, match=r"parameter 'score' of a response is .*0\.5.*, of type float32"):
         result_of(connection, batch, [Response({"y": floats(1)}, parameters={"score": np.float32(0.5)})])
 
 
