@@ -39,6 +39,7 @@ GONE = "the server is gone, or has unloaded the model"
 """The error of a call without a server."""
 
 _HANDSHAKE_S = 5.0
+_REPLY_FDS = 3  # two that come with it, and the one of a mapping
 _NAP_S = 0.25  # after which it checks that the server is still there
 _NOTHING = np.empty(0, np.uint8)
 
@@ -95,6 +96,14 @@ class ServiceChannel:
     def _handshake(self) -> SharedArena:
         arena = SharedArena()
         self._socket.settimeout(_HANDSHAKE_S)
+        # The server opens a channel once: a reply whose descriptors find no room would close it for good.
+        with contextlib.ExitStack() as reserved:
+            try:
+                for _ in range(_REPLY_FDS):
+                    reserved.callback(os.close, os.dup(arena.fd))
+            except OSError:  # too many open files; a later call tries again
+                arena.close()
+                raise
         try:
             socket.send_fds(
                 self._socket, [NOTIFICATION.pack(ServiceNotification.OPEN, 0, PROTOCOL_VERSION, 0)], [arena.fd]

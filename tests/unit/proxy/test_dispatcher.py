@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import gc
 import mmap
@@ -336,3 +337,27 @@ def test_a_call_wakes_only_a_sleeping_server(server: Server) -> None:
     server.wake_flag[0] = 1
     server.submit()
     assert server.wake_flag[0] == 0
+
+
+def test_a_channel_is_not_opened_without_descriptors_for_the_reply(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    dispatcher = ReplyDispatcher(theirs)
+    files = psutil.Process().num_fds()
+    dup, copies = os.dup, []
+
+    def dup_once(fd: int) -> int:
+        if copies:
+            raise OSError(errno.EMFILE, "Too many open files")
+        copies.append(fd)
+        return dup(fd)
+
+    monkeypatch.setattr(os, "dup", dup_once)
+    with pytest.raises(OSError, match="Too many open files"):
+        dispatcher.submit(ServiceNotification.METRIC, MessageWriter().to_bytes(), Layout())
+
+    gc.collect()
+    assert psutil.Process().num_fds() <= files
+    with pytest.raises(BlockingIOError):  # so it can be opened later
+        ours.recv(NOTIFICATION.size, socket.MSG_DONTWAIT)
+    dispatcher.close()
+    ours.close()
