@@ -32,7 +32,7 @@ def run(options: argparse.Namespace) -> None:
     address, token = choose_server(options.url, options.token, "pytriton models")
     url = TritonUrl.from_url(address)
     transport = blocking_transport(url, TLSConfig(root_certificates=options.ca))
-    server = Server(transport, create_auth_headers(token, url.protocol))
+    server = Server(transport, create_auth_headers(token, url.protocol) if token else {})
     try:
         models = list(_models(server, response_timeout_s(options.timeout)))
     except PyTritonClientInferenceServerError as error:

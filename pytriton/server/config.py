@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.utils.suggestions import nearest
 from pytriton.utils.working_folder import working_folder
 
@@ -112,6 +112,7 @@ class TritonConfig:
 
     Raises:
         PyTritonBadParameterError: A port is out of range, or a value does not have its field's type.
+        PyTritonValidationError: Both HTTP and gRPC are off.
 
     Examples:
         >>> config = TritonConfig(http_port=9000, cache_config=["local,size=1048576"])
@@ -188,6 +189,7 @@ class TritonConfig:
                 check_port(field.name, getattr(self, field.name))
             if field.name.endswith("_forward_pattern") and value is not None:
                 _check_pattern(field.name, str(value))
+        check_front_ends(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all fields by name; unset ones are None."""
@@ -252,6 +254,19 @@ class TritonConfig:
         for name, by_index in items.items():
             values[name] = values.get(name, []) + [by_index[index] for index in sorted(by_index)]
         return cls(**values)
+
+
+def check_front_ends(config: TritonConfig) -> None:
+    """Checks that clients can reach the server, over HTTP or gRPC.
+
+    Raises:
+        PyTritonValidationError: Both are off.
+    """
+    if config.allow_http is False and config.allow_grpc is False:
+        raise PyTritonValidationError(
+            "TritonConfig.allow_http and TritonConfig.allow_grpc are both False, so no client could reach the server; "
+            "allow one of them."
+        )
 
 
 def check_port(setting: str, port: Any) -> None:

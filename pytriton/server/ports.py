@@ -20,7 +20,7 @@ from pytriton.constants import (
     TRITON_LOCAL_IP,
 )
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
-from pytriton.server.config import TritonConfig, check_port
+from pytriton.server.config import TritonConfig, check_front_ends, check_port
 from pytriton.server.running_servers import running_servers
 from pytriton.utils.forks import close_in_forks
 from pytriton.utils.hosts import is_loopback
@@ -83,13 +83,10 @@ def with_ports(config: TritonConfig) -> TritonConfig:
     Raises:
         PyTritonBadParameterError: A port is out of range, two settings name the same port, or an address does not
             belong to this host.
+        PyTritonValidationError: Both HTTP and gRPC are off.
         PyTritonRuntimeError: A port is in use.
     """
-    if config.allow_http is False and config.allow_grpc is False:
-        raise PyTritonBadParameterError(
-            "TritonConfig.allow_http and TritonConfig.allow_grpc are both False, so no client could reach the server; "
-            "allow one of them."
-        )
+    check_front_ends(config)
     chosen: dict[str, Any] = {}
     held: list[socket.socket] = []
     reservations: list[socket.socket] = []

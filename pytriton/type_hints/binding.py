@@ -74,7 +74,7 @@ def _checked(
         return infer_func
     single = not isinstance(infer_func, Iterable) or isinstance(infer_func, str | bytes | Mapping | Iterator)
     if single or _adapter_for(infer_func):  # ensembles of scikit-learn are iterable
-        raise PyTritonBadParameterError(
+        raise PyTritonBindError(
             f"{where}: infer_func is {_shown(infer_func)}, which is not callable; {_in_place_of(infer_func)}."
         )
     instances = list(infer_func)
@@ -88,7 +88,7 @@ def _checked(
                 f"{where}: infer_func is a list of tensors; write bind('name', function, inputs=..., outputs=...)."
             )
         if not callable(instance) and not isinstance(instance, FactoryInstance):
-            raise PyTritonBadParameterError(
+            raise PyTritonBindError(
                 f"{where}: infer_func has {instance!r:.200} as number {number}, which is not callable; pass a function "
                 "for each instance."
             )

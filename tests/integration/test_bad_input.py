@@ -158,7 +158,7 @@ def tls(folder, **files):
 SERVERS = {
     "HTTP and gRPC both off": (
         lambda _: settings(allow_http=False, allow_grpc=False),
-        PyTritonBadParameterError,
+        PyTritonValidationError,
         ["TritonConfig.allow_http and TritonConfig.allow_grpc", "both False", "allow one of them"],
     ),
     "an endpoint that does not exist": (

@@ -11,7 +11,7 @@ import pytest
 from serving import FLOATS_IN, FLOATS_OUT, bind_floats, request_json, send_floats
 
 from pytriton.decorators import batch, group_by_values, sample, triton_context
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonValidationError
 from pytriton.model_config import ModelConfig, Tensor
 from pytriton.process import ProcessInstance
 
@@ -141,6 +141,12 @@ def test_a_mistake_is_refused_and_nothing_is_deployed(triton, name, kind):
     with pytest.raises(PyTritonBadParameterError, match=rf"^Model '{name}'.*{re.escape(message)}"):
         triton.bind(name, **arguments)
     assert request_json(triton, "GET", f"/v2/models/{name}")[0] == 404
+
+
+@pytest.mark.parametrize("infer_func", [3, "double", [double, None]])
+def test_what_is_not_callable_raises_the_error_of_nvidia_pytriton_too(triton, name, infer_func):
+    with pytest.raises(PyTritonValidationError, match="which is not callable"):
+        bind_floats(triton, name, infer_func)
 
 
 def test_a_function_in_place_of_the_name_is_refused_with_the_right_order(triton):

@@ -258,7 +258,8 @@ class Session:
         settings = self.settings
 
         def server_at(url: TritonUrl) -> Server:
-            headers = create_auth_headers(settings.access_token, url.protocol)
+            token = settings.access_token
+            headers = create_auth_headers(token, url.protocol) if token else {}
             return Server(transport_to(url), headers, settings.shared_memory)
 
         if settings.addresses is not None:

@@ -8,7 +8,7 @@ import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonModelConfigError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonBindError, PyTritonModelConfigError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.tensors.batch import Batch, WholeBatch
 from pytriton.proxy.types import Request
@@ -70,11 +70,12 @@ def check_callable(infer_func: object, spec: ModelSpec) -> None:
     """Checks that an inference callable is callable and fits its model.
 
     Raises:
-        PyTritonBadParameterError: It is not callable, or a class.
+        PyTritonBindError: It is not callable.
+        PyTritonBadParameterError: It is a class.
         PyTritonModelConfigError: It yields responses, but the model is not decoupled.
     """
     if not callable(infer_func):
-        raise PyTritonBadParameterError(
+        raise PyTritonBindError(
             f"Model {spec.name!r}: infer_func is {infer_func!r}, which is not callable; pass a function, or a list of "
             "functions for several instances."
         )

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytriton.exceptions import PyTritonBadParameterError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonValidationError
 from pytriton.server.capabilities import NEWER_FIELDS
 from pytriton.server.config import ENVIRONMENT_PREFIX, TritonConfig, server_flags, with_absolute_paths
 
@@ -29,8 +29,12 @@ VALUES = {
 OWN = ["restart", "restart_limit", "drain_secs", "memory_limit", "backend_directory"]
 TYPES = {name: typing.get_args(hint)[0] for name, hint in typing.get_type_hints(TritonConfig).items()}
 OF_ENDING = {"port": st.integers(0, 65535), "pattern": SHOWN.map(re.escape)}
+SERVES = {"allow_grpc": st.just(True)}  # a server without HTTP and gRPC is refused
 CONFIGS = st.fixed_dictionaries(
-    {}, optional={name: OF_ENDING.get(name.rpartition("_")[2], VALUES[type_]) for name, type_ in TYPES.items()}
+    {},
+    optional={
+        name: SERVES.get(name) or OF_ENDING.get(name.rpartition("_")[2], VALUES[type_]) for name, type_ in TYPES.items()
+    },
 ).map(lambda values: TritonConfig(**values))
 
 
@@ -160,6 +164,12 @@ def test_a_config_survives_the_environment(config):
                 environment.setenv(variable, str(value))
 
         assert TritonConfig.from_env() == config
+
+
+@pytest.mark.parametrize("create", [lambda fields: TritonConfig(**fields), TritonConfig.from_dict])
+def test_a_configuration_without_http_and_grpc_is_refused_as_by_nvidia_pytriton(create):
+    with pytest.raises(PyTritonValidationError, match=r"allow_http and TritonConfig\.allow_grpc are both False"):
+        create({"allow_http": False, "allow_grpc": False})
 
 
 @pytest.mark.parametrize(

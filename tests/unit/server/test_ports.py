@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
+from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError, PyTritonValidationError
 from pytriton.server import ports
 from pytriton.server.config import TritonConfig
 from pytriton.server.ports import give_back, reachable, take, unreachable, with_ports
@@ -168,8 +168,10 @@ def test_metrics_listen_where_http_does():
 
 
 def test_a_server_without_http_and_grpc_is_refused():
-    with pytest.raises(PyTritonBadParameterError, match=r"allow_http and TritonConfig\.allow_grpc"):
-        with_ports(free(allow_http=False, allow_grpc=False))
+    config = free(allow_http=False)
+    config.allow_grpc = False
+    with pytest.raises(PyTritonValidationError, match=r"allow_http and TritonConfig\.allow_grpc"):
+        with_ports(config)
 
 
 @pytest.mark.parametrize(
