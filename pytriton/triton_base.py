@@ -225,7 +225,7 @@ class TritonBase:
             max_batch_size: Samples that a batch may have, for a function whose arrays have the dimension ``batch``.
             config: Further settings.
             model_version: The model's version.
-            strict: Check the shapes of outputs against the type hints.
+            strict: Check the shapes and dtypes of outputs against the type hints.
 
         Raises:
             PyTritonBadParameterError: A type hint is missing, or does not describe a tensor.

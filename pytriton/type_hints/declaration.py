@@ -31,7 +31,7 @@ class DeclaredModel:
         name: The model's name.
         definition: Its inputs, outputs and settings.
         version: Its version.
-        strict: Whether shapes of outputs are checked.
+        strict: Whether shapes and dtypes of outputs are checked.
     """
 
     name: str
@@ -79,7 +79,7 @@ def model(
         max_batch_size: Samples that a batch may have, for a function whose arrays have the dimension ``batch``.
         config: Further settings.
         model_version: The model's version.
-        strict: Check the shapes of outputs against the type hints.
+        strict: Check the shapes and dtypes of outputs against the type hints.
 
     Raises:
         PyTritonBadParameterError: A type hint is missing, or does not describe a tensor.

@@ -109,14 +109,15 @@ def test_rounding_is_logged_once(triton, name, caplog):
     assert "Logged once" in message
 
 
-def test_a_strict_model_does_not_round(triton, name):
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int32, np.bool_])
+def test_a_strict_model_refuses_another_dtype_even_if_no_value_changes(triton, name, dtype):
     @batch
-    def thirds(x):
-        return {"y": x.astype(np.float64) / 3}
+    def convert(x):
+        return {"y": x.astype(dtype)}
 
-    bind_floats(triton, name, thirds, strict=True)
+    bind_floats(triton, name, convert, strict=True)
     error = send_floats(triton, name, [1])
-    assert error.startswith(f"model '{name}': output 'y' has dtype float64 and the value 0.33")
+    assert error.startswith(f"model '{name}': output 'y' has dtype {np.dtype(dtype)}, but float32 (batch, -1) was decl")
 
 
 def bind_first(triton, name, dtype=np.float32, **settings):

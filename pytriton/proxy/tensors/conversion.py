@@ -1,7 +1,8 @@
 """Conversion of outputs to arrays of the declared dtype.
 
 Python's numbers keep their values, except floats, which are rounded to the declared precision. Arrays of another dtype
-are converted, as in nvidia-pytriton, but with a warning if that changes values; with ``strict=True``, they are refused.
+are converted, as in nvidia-pytriton, but with a warning if that changes values; with ``strict=True``, whatever has
+another dtype is refused, as there.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def conform(value: object, output: OutputSignature, signature: Signature) -> Arr
         signature: The declaration of the model.
 
     Raises:
-        PyTritonValidationError: The conversion would change a value, or the shape does not match.
+        PyTritonValidationError: The conversion would change a value, the shape does not match, or the model is strict
+            and the value has another dtype.
     """
     is_array = isinstance(value, np.ndarray)
     if has_masked_elements(value):
@@ -111,6 +113,9 @@ def _cast(value: object, array: Array, output: OutputSignature, signature: Signa
             signature.warn(f"output {output.name!r} has dtype {source}, which is converted to {wanted}, as declared.")
             return converted
         raise _refusal(f"has dtype {source}", _dtype_remedy(source, target), output, signature)
+    if signature.strict and hasattr(value, "dtype") and source.newbyteorder("=") != target:
+        remedy = f"declare {source}, or convert the output with {cast_call(value, target)}"
+        raise _refusal(f"has dtype {source}", remedy, output, signature)
     with np.errstate(all="ignore"):
         changed = array.astype(target)
     if is_array and signature.has_warned:
@@ -119,7 +124,7 @@ def _cast(value: object, array: Array, output: OutputSignature, signature: Signa
     if kept.all():
         return changed
     example = array[~kept].flat[0]
-    if is_array and not signature.strict:
+    if is_array:
         signature.warn(
             f"output {output.name!r} has dtype {source} and values such as {example}, which are converted to {target}, "
             f"as declared. Convert it with .astype({target.name!r}), or declare {source}."

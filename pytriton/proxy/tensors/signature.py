@@ -35,7 +35,7 @@ class Signature:
         spec: The specification of the bound model.
         model: The model's name.
         batching: Whether the first dimension of every tensor is the batch.
-        strict: Whether outputs are refused that have other dimensions than declared, or would be rounded.
+        strict: Whether outputs are refused that have other dimensions or another dtype than declared.
         loose: Whether outputs may be missing, and are sent unchecked.
         inputs: Names of the inputs, in order.
         scalar_inputs: Positions of the inputs without dimensions, which have a dimension of size 1 in Triton.

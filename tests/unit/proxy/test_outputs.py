@@ -171,7 +171,7 @@ def test_outputs_are_checked_after_any_other_result(wire, outputs, reason):
 @pytest.mark.parametrize(
     ("outputs", "reason"),
     [
-        ({"y": floats(1), "z": np.full((1, 3), 1e300)}, "output 'z' has dtype float64 and the value 1e\\+300"),
+        ({"y": floats(1), "z": np.full((1, 3), 1e300)}, "output 'z' has dtype float64, but float32"),
         ({"y": floats(1), "a": floats(1)}, "an output 'a' that the model does not have"),
         ({"y": floats(1), "z": floats(2)}, "output 'z' has 2 rows, but the batch has 1"),
         ({"y": floats(1)}, "did not return the output 'z'"),
