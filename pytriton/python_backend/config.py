@@ -28,11 +28,12 @@ class ModelConfig:
     """
 
     def __init__(self, model_config: str) -> None:
-        self._config: dict[str, Any] = json.loads(model_config)
+        # Models change settings that have no method here through this name, which it has in Triton's Python backend.
+        self._model_config: dict[str, Any] = json.loads(model_config)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the configuration as a dictionary."""
-        return self._config
+        return self._model_config
 
     def set_max_batch_size(self, max_batch_size: int) -> None:
         """Sets the largest batch size; 0 for a model that does not batch.
@@ -40,9 +41,9 @@ class ModelConfig:
         Raises:
             TritonModelException: ``config.pbtxt`` has a larger one.
         """
-        if self._config.get("max_batch_size", 0) > max_batch_size:
-            raise self._contradiction("max_batch_size", self._config["max_batch_size"], max_batch_size)
-        self._config["max_batch_size"] = max_batch_size
+        if self._model_config.get("max_batch_size", 0) > max_batch_size:
+            raise self._contradiction("max_batch_size", self._model_config["max_batch_size"], max_batch_size)
+        self._model_config["max_batch_size"] = max_batch_size
 
     def set_dynamic_batching(self) -> None:
         """Enables dynamic batching.
@@ -51,9 +52,9 @@ class ModelConfig:
             TritonModelException: ``config.pbtxt`` has another scheduler.
         """
         for scheduler in _SCHEDULERS[1:]:
-            if scheduler in self._config:
+            if scheduler in self._model_config:
                 raise self._contradiction("scheduler", scheduler, _SCHEDULERS[0])
-        self._config.setdefault(_SCHEDULERS[0], {})
+        self._model_config.setdefault(_SCHEDULERS[0], {})
 
     def set_model_transaction_policy(self, transaction_policy_dict: dict[str, Any]) -> None:
         """Sets whether the model is decoupled: ``{"decoupled": True}``.
@@ -66,7 +67,7 @@ class ModelConfig:
                 raise ModelConfigError(
                     f"set_model_transaction_policy() has the key {key!r}: only 'decoupled' is allowed"
                 )
-        known = self._config.setdefault("model_transaction_policy", {})
+        known = self._model_config.setdefault("model_transaction_policy", {})
         for key, wanted in transaction_policy_dict.items():
             if known.setdefault(key, wanted) != wanted:
                 raise self._contradiction(key, known[key], wanted)
@@ -95,7 +96,7 @@ class ModelConfig:
             if key not in tensor:
                 raise ModelConfigError(f"{kind} {tensor.get('name', tensor)!r} lacks the key {key!r}")
         tensor = dict(tensor, dims=_dims(kind, tensor))
-        tensors = self._config.setdefault(kind, [])
+        tensors = self._model_config.setdefault(kind, [])
         known = next((each for each in tensors if each.get("name") == tensor["name"]), None)
         if known is None:
             tensors.append(tensor)
@@ -111,8 +112,8 @@ class ModelConfig:
 
     def _contradiction(self, what: str, said: object, wanted: object) -> ModelConfigError:
         return ModelConfigError(
-            f"auto_complete_config of model {self._config.get('name', '')!r}: {what} is {said!r} in config.pbtxt, and "
-            f"cannot become {wanted!r}"
+            f"auto_complete_config of model {self._model_config.get('name', '')!r}: {what} is {said!r} in "
+            f"config.pbtxt, and cannot become {wanted!r}"
         )
 
 

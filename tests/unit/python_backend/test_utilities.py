@@ -280,6 +280,14 @@ class TestModelConfig:
         assert isinstance(refused.value, ValueError)
         assert type(refused.value).__name__ == "ModelConfigError"  # part of the error of the load
 
+    def test_models_add_settings_to_the_dictionary_under_its_nvidia_name(self):
+        config = self.of(max_batch_size=8)
+        config.set_dynamic_batching()
+        config._model_config["dynamic_batching"]["max_queue_delay_microseconds"] = 100
+        config._model_config["parameters"] = {"KEY": {"string_value": "value"}}
+        assert config.as_dict()["dynamic_batching"] == {"max_queue_delay_microseconds": 100}
+        assert config.as_dict()["parameters"] == {"KEY": {"string_value": "value"}}
+
 
 class TestWithoutAServer:
     def test_the_log_is_standard_error(self, capsys):
