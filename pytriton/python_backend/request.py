@@ -79,8 +79,8 @@ class InferenceRequest:
         self._request_id = text_of(request_id, "a request's id")
         self._correlation_id = _correlation_id(correlation_id)
         self._model_version = operator.index(model_version)
-        self._flags = operator.index(flags)
-        self._timeout = operator.index(timeout)
+        self._flags = _number(flags, "flags", bits=32)
+        self._timeout = _number(timeout, "timeout", bits=63)
         self._preferred_gpu = _preferred_gpu(preferred_memory)
         self._trace = trace
         self._parameters = checked_parameters(parameters) if parameters else {}
@@ -228,7 +228,16 @@ def _inputs_by_name(tensors: Sequence[Tensor]) -> dict[str, Array | ServiceTenso
 
 
 def _correlation_id(value: Any) -> int | str:
-    return text_of(value, "a correlation id") if isinstance(value, (str, bytes)) else operator.index(value)
+    if isinstance(value, (str, bytes)):
+        return text_of(value, "a correlation id")
+    return _number(value, "correlation_id", bits=64)
+
+
+def _number(value: Any, name: str, *, bits: int) -> int:
+    number = operator.index(value)
+    if not 0 <= number < 1 << bits:
+        raise TritonModelException(f"a request has {name}={number}: use a number from 0 to {(1 << bits) - 1}")
+    return number
 
 
 def _input_of(tensor: Tensor) -> Array | ServiceTensor:

@@ -174,6 +174,21 @@ class TestRequests:
         with pytest.raises(TypeError):
             pb_utils.InferenceRequest(**{**good, **arguments})
 
+    @pytest.mark.parametrize(
+        ("argument", "number"),
+        [
+            ("timeout", -1),
+            ("timeout", 1 << 63),
+            ("correlation_id", -1),
+            ("correlation_id", 1 << 64),
+            ("flags", -1),
+            ("flags", 1 << 32),
+        ],
+    )
+    def test_numbers_that_cannot_be_sent_are_refused(self, argument, number):
+        with pytest.raises(Refused, match=f"a request has {argument}={number}: use a number from 0 to"):
+            pb_utils.InferenceRequest("other", ["y"], [y()], **{argument: number})
+
     def test_a_request_without_a_trace_has_no_context(self):
         request = pb_utils.InferenceRequest("other", ["y"], [y()])
         assert request.trace().get_context() is None
