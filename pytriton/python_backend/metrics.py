@@ -86,27 +86,30 @@ class Metric:
 
         Raises:
             TritonModelException: A counter would shrink, or it is a histogram.
+            TypeError: The value is not a number.
         """
         with _as_model_exceptions():
-            self._server_client.increment(self._number, value)
+            self._server_client.increment(self._number, _as_float(value))
 
     def set(self, value: float) -> None:
         """Sets a gauge.
 
         Raises:
             TritonModelException: It is not a gauge.
+            TypeError: The value is not a number.
         """
         with _as_model_exceptions():
-            self._server_client.set(self._number, value)
+            self._server_client.set(self._number, _as_float(value))
 
     def observe(self, value: float) -> None:
         """Adds an observation to a histogram.
 
         Raises:
             TritonModelException: It is not a histogram.
+            TypeError: The value is not a number.
         """
         with _as_model_exceptions():
-            self._server_client.observe(self._number, value)
+            self._server_client.observe(self._number, _as_float(value))
 
     def value(self) -> float:
         """Returns the value of a counter or a gauge.
@@ -131,6 +134,14 @@ def _checked(labels: Mapping[Any, Any]) -> dict[str, str]:
         return {text_of(name, "a label's name"): text_of(value, f"label {name!r}") for name, value in labels.items()}
     except (TypeError, ValueError) as error:
         raise TritonModelException(str(error)) from None
+
+
+def _as_float(value: Any) -> float:
+    if isinstance(value, (float, int)):
+        return value
+    if not hasattr(value, "__float__"):  # those of NumPy and PyTorch have it
+        raise TypeError(f"a metric's value is {value!r}, of type {type(value).__name__}: use a number")
+    return float(value)
 
 
 @contextlib.contextmanager

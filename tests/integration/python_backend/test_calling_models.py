@@ -419,6 +419,27 @@ return [text(told)]
             "label 'a' is None, of type NoneType: use a string",
         ]
 
+    def test_values_of_metrics_are_numbers(self, triton, name, load):
+        body = f"""
+family = pb_utils.MetricFamily("{name}_gauge", "A level", pb_utils.MetricFamily.GAUGE)
+gauge = family.Metric()
+gauge.set(np.array([1.5], np.float32)[0])
+gauge.increment(True)
+told = [gauge.value()]
+for change in (gauge.set, gauge.increment, gauge.observe):
+    for value in ("2", None):
+        try:
+            change(value)
+        except TypeError as error:
+            told.append(str(error))
+return [text(told)]
+"""
+        load(execute(body), whole=TEXT)
+        refused = [
+            f"a metric's value is {value}: use a number" for value in ("'2', of type str", "None, of type NoneType")
+        ]
+        assert text_of(triton, name) == [2.5, *refused * 3]
+
     def test_models_are_loaded_and_unloaded(self, triton, name, load, repository):
         write_model(repository, f"{name}_other")
         body = f"""
