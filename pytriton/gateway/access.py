@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import http
 import json
@@ -15,7 +16,7 @@ import secrets
 import stat
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError
@@ -160,23 +161,38 @@ def create_key(
         >>> key = create_key("keys.json", "alice", models=["Double"], rate=10)  # doctest: +SKIP
     """
     target = pathlib.Path(path).resolve()  # a link stays one
-    keys = _read(target) if target.exists() else []
-    if any(key.name == name for key in keys):
-        raise PyTritonBadParameterError(f"{target} already has a key named {name!r}: remove it first.")
     created = _PREFIX + secrets.token_urlsafe(32)
     entry: dict[str, Any] = {"name": name, "hash": _hash(created)}
     entry |= {"models": models, "rate": rate, "max_requests": max_requests}
-    keys.append(_key(entry, target))
+    with _locked_folder(target.parent):
+        _add(_key(entry, target), target)
+    return created
+
+
+def _add(key: ApiKey, target: pathlib.Path) -> None:
+    keys = _read(target) if target.exists() else []
+    if any(other.name == key.name for other in keys):
+        raise PyTritonBadParameterError(f"{target} already has a key named {key.name!r}: remove it first.")
     entries = [
         {
             name: value
             for name in ("name", "hash", "models", "rate", "max_requests")
             if (value := getattr(key, name)) is not None
         }
-        for key in keys
+        for key in [*keys, key]
     ]
     _write(target, json.dumps({"keys": entries}, indent=2))
-    return created
+
+
+@contextlib.contextmanager
+def _locked_folder(folder: pathlib.Path) -> Iterator[None]:
+    """Lets one process at a time replace the folder's files of keys: a key of another one would be lost."""
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # NFS cannot lock a folder; one that does not exist is reported later
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
 
 
 def _read(path: pathlib.Path) -> list[ApiKey]:

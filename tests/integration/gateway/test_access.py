@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import logging
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import serving
@@ -101,6 +103,13 @@ def test_keys_are_hashed_and_readable_by_their_owner_only(path):
     assert path.stat().st_mode & 0o777 == 0o600
     with pytest.raises(PyTritonBadParameterError, match="already has a key named 'alice'"):
         create_key(path, "alice")
+
+
+def test_keys_that_are_created_at_the_same_time(path):
+    names = [f"owner{number}" for number in range(20)]
+    with ThreadPoolExecutor(len(names)) as threads:
+        list(threads.map(functools.partial(create_key, path), names))
+    assert sorted(key["name"] for key in json.loads(path.read_text())["keys"]) == sorted(names)
 
 
 def test_a_file_that_exists_keeps_its_mode_and_its_links(path):
