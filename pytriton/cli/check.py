@@ -9,6 +9,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from pytriton.cli.output import show
 from pytriton.exceptions import PyTritonRuntimeError
 
 NAME = "check"
@@ -42,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
         lines, failed = [], []
         for finding in examine(options.server_path, log_file=log_file, send_requests=not options.no_requests):
             lines.append(f"{finding.subject:<16} {finding.text}")
-            print(lines[-1], flush=True)
+            show(lines[-1])
             if not finding.passed:
                 failed.append(finding.subject)
         if options.zip is not None:

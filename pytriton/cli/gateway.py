@@ -10,6 +10,7 @@ from typing import Any
 
 from pytriton.cli.command import CommandParser, as_utf_8
 from pytriton.cli.logs import add_log_format, configure
+from pytriton.cli.output import announce, show
 from pytriton.cli.settings import add_settings
 from pytriton.client.tls import TLSConfig
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
@@ -55,7 +56,7 @@ def run(options: argparse.Namespace) -> None:
     if options.create_key is not None:
         if options.api_keys is None:
             raise PyTritonBadParameterError("--create-key NAME also needs --api-keys FILE.")
-        print(create_key(options.api_keys, options.create_key, models=options.model, rate=options.rate))
+        show(create_key(options.api_keys, options.create_key, models=options.model, rate=options.rate))
         return
     if not options.urls:
         raise PyTritonBadParameterError("Give the address of at least one server, like localhost:8001.")
@@ -72,7 +73,7 @@ def run(options: argparse.Namespace) -> None:
     with wake_on_signals(woken) as allow_interrupts:
         server.start()
         if not is_json:
-            print(f"The gateway listens at {server.url}.", flush=True)
+            announce(f"The gateway listens at {server.url}.")
         server.wait(woken)
         allow_interrupts()
         lost = server.stop(_EXIT_TIMEOUT_S)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pytriton.cli.command import CommandParser, as_utf_8
+from pytriton.cli.output import show
 from pytriton.cli.servers import URL_HELP, choose_server, response_timeout_s
 from pytriton.cli.tensors import Array, printable, read_assignment, read_value, save
 from pytriton.client.decoupled import DecoupledModelClient
@@ -119,8 +120,8 @@ def _show(
     if path is not None:
         save(path, response)
     elif options.json:
-        print(json.dumps({name: printable(array) for name, array in response.items()}), flush=True)
+        show(json.dumps({name: printable(array) for name, array in response.items()}))
     else:
         datatypes = {spec.name: spec.datatype.name for spec in config.outputs}
         for name, array in response.items():
-            print(f"{name}: {datatypes.get(name, array.dtype)} {array.shape}\n{array}", flush=True)
+            show(f"{name}: {datatypes.get(name, array.dtype)} {array.shape}\n{array}")

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from pytriton import __version__, json_logs
-from pytriton.cli import check, gateway, infer, models, ray, run, serve
+from pytriton.cli import check, gateway, infer, models, output, ray, run, serve
 from pytriton.cli.command import CommandParser
 from pytriton.cli.servers import DEFAULT_TIMEOUT_S
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
@@ -39,8 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         options.run(options)
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        output.flush()
     except PyTritonClientError as error:
         hint = ""
         if isinstance(error, PyTritonClientInferenceServerError) and error.failure is Failure.RESTRICTED:
@@ -50,8 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PyTritonError as error:
         _report(error.message)
         return 1
-    except BrokenPipeError:  # the reader of the output has stopped reading
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except output.ReaderGoneError:
         return 1
     except KeyboardInterrupt:
         return 130

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from pytriton.cli.output import show
 from pytriton.cli.servers import URL_HELP, choose_server, response_timeout_s
 from pytriton.client.auth import create_auth_headers
 from pytriton.client.core.servers import Server
@@ -41,12 +42,12 @@ def run(options: argparse.Namespace) -> None:
     finally:
         transport.close()
     if options.json:
-        print(json.dumps(models))
+        show(json.dumps(models))
         return
     for model in models:
-        print("\n".join(_lines(model)))
+        show("\n".join(_lines(model)))
     if not models:
-        print(f"The server at {url.with_scheme} has no models.")
+        show(f"The server at {url.with_scheme} has no models.")
 
 
 def _models(server: Server, timeout_s: float) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from pytriton.cli.output import announce, show
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.utils.signals import wait_for_event, wake_on_signals
 
@@ -58,11 +59,11 @@ def _status(options: argparse.Namespace) -> None:
     names = pools() if options.pool is None else [options.pool]
     statuses = [connect(name).status() for name in names]
     if options.json:
-        print(json.dumps([dataclasses.asdict(status) for status in statuses]))
+        show(json.dumps([dataclasses.asdict(status) for status in statuses]))
     elif statuses:
-        print("\n\n".join(map(str, statuses)))
+        show("\n\n".join(map(str, statuses)))
     else:
-        print("The cluster has no pool.")
+        show("The cluster has no pool.")
 
 
 def _targets(options: argparse.Namespace) -> None:
@@ -84,11 +85,11 @@ def _targets(options: argparse.Namespace) -> None:
         elif place is not None:
             server = DiscoveryServer(*place, read)
             server.start()
-            print(f"Prometheus finds the targets at {server.url}", flush=True)
+            announce(f"Prometheus finds the targets at {server.url}")
             wait_for_event(ending)
             server.stop()
         else:
-            print(json.dumps(read(), indent=2))
+            show(json.dumps(read(), indent=2))
 
 
 def _place(text: str) -> tuple[str, int]:

@@ -7,8 +7,11 @@ import dataclasses
 import os
 import shlex
 
+from pytriton.cli.command import CommandParser
 from pytriton.cli.logs import add_log_format, configure
+from pytriton.cli.output import show
 from pytriton.cli.settings import add_settings
+from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.server.config import TritonConfig
 from pytriton.server.security import AccessControl, TritonSecurityConfig
 from pytriton.utils.workspace import Workspace
@@ -17,7 +20,7 @@ NAME = "serve"
 HELP = "serve a repository of models until SIGINT (Ctrl-C) or SIGTERM"
 
 
-def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
+def add_arguments(parser: CommandParser, token_variable: str) -> None:
     """Adds the repository, and a flag for each field of `TritonConfig`.
 
     Args:
@@ -25,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser, token_variable: str) -> None:
         token_variable: The environment variable that holds the access token.
     """
     parser.usage = "%(prog)s [-h] [--server-path FOLDER] [--token TOKEN] [--<setting> VALUE ...] REPOSITORY"
-    parser.add_argument("repository", metavar="REPOSITORY", help="folder with a folder for each model")
+    parser.add_list("repositories", nargs="+", metavar="REPOSITORY", help="folder with a folder for each model")
     parser.add_argument("--server-path", metavar="FOLDER", help="a server of your own, like /opt/tritonserver")
     parser.add_argument(
         "--token",
@@ -42,8 +45,13 @@ def run(options: argparse.Namespace) -> None:
     from pytriton.triton import Triton  # imported late: the other commands do not need it
 
     configure(options)
+    if len(options.repositories) > 1:
+        raise PyTritonBadParameterError(
+            f"pytriton serve takes one repository, not {len(options.repositories)}: "
+            f"{', '.join(map(repr, options.repositories))}. Put the models into one folder, or start a server for each."
+        )
     values = {field.name: getattr(options, field.name, None) for field in dataclasses.fields(TritonConfig)}
-    values["model_repository"] = options.repository
+    values["model_repository"] = options.repositories[0]
     config = TritonConfig.from_dict(values)
     security = TritonSecurityConfig(access_token=options.token)
     if options.dry_run:
@@ -61,7 +69,7 @@ def _print_command(config: TritonConfig, security: TritonSecurityConfig, server_
     try:
         access = AccessControl(security, config)
         server = LocalServer(config, access, workspace, server_path, lambda: None)
-        print(f"# Triton {server.version or 'of an unknown version'}")
-        print(shlex.join(word.replace(access.token, "***") for word in server.command()))
+        show(f"# Triton {server.version or 'of an unknown version'}")
+        show(shlex.join(word.replace(access.token, "***") for word in server.command()))
     finally:
         workspace.clean()

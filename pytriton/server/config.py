@@ -383,9 +383,14 @@ def _typed(value: Any, name: str) -> Any:
         raise PyTritonBadParameterError(f"{what} is {value!r}; use a list of text, each like '<setting>=<value>'.")
     if wanted is str and isinstance(value, list | tuple | Mapping | bytes):
         raise PyTritonBadParameterError(f"{what} is {value!r}; use text.")
-    if wanted is pathlib.Path and not isinstance(value, str | os.PathLike):
+    if wanted is pathlib.Path and not _is_path(value):
         raise PyTritonBadParameterError(f"{what} is {value!r}; use a path.")
     return value
+
+
+def _is_path(value: Any) -> bool:
+    """Returns whether it is a path; an empty one, often of a variable that is not set, would be the working folder."""
+    return isinstance(value, (str, os.PathLike)) and bool(os.fspath(value))
 
 
 def _integer(value: Any, name: str) -> Any:
@@ -406,7 +411,7 @@ def _integer(value: Any, name: str) -> Any:
 def _converted(value: Any, wanted: type, what: str) -> Any:
     if wanted is list and not isinstance(value, Mapping):
         return [str(item) for item in value] if isinstance(value, (list, tuple)) else [str(value)]
-    if wanted is pathlib.Path and isinstance(value, (str, os.PathLike)):
+    if wanted is pathlib.Path and _is_path(value):
         return pathlib.Path(value)
     if wanted is str and not isinstance(value, (list, tuple, dict)):
         return str(value)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pathlib
 import shlex
+import subprocess
+import sys
 
 import pytest
 
@@ -53,6 +56,37 @@ def test_the_token_is_hidden(command):
 def test_nothing_is_started(command, current_server):
     command("--server-path", str(current_server))
     assert (current_server / "runs").read_text().splitlines() == ["run"]  # for its flags
+
+
+def test_two_repositories_are_refused(capsys):
+    assert main(["serve", "a", "--http-port", "0", "b"]) == 1
+    assert "takes one repository, not 2: 'a', 'b'" in capsys.readouterr().err
+
+
+def test_an_empty_path_is_not_the_working_folder(capsys):
+    assert main(["serve", "", "--dry-run"]) == 1
+    assert "TritonConfig.model_repository is ''; use a path." in capsys.readouterr().err
+
+
+DRY_RUN = [sys.executable, "-P", "-m", "pytriton", "serve", "--dry-run", "."]
+
+
+def test_output_to_a_full_disk(tmp_path):
+    with pathlib.Path("/dev/full").open("w") as full:
+        done = subprocess.run(DRY_RUN, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "pytriton: Standard output cannot be written: No space left on device."
+    assert "Traceback" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+
+
+def test_output_that_nobody_reads(tmp_path):
+    with subprocess.Popen(DRY_RUN, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert process.wait(60) == 1
+        assert "BrokenPipe" not in errors
+        assert "Broken pipe" not in errors
 
 
 def test_help_has_the_defaults(capsys):

@@ -329,6 +329,7 @@ def test_values_that_only_the_server_can_check_are_accepted(pattern):
         ("http_port", "many", "use a port from 1 to 65535, or 0"),
         ("model_repository", 3, "use a path"),
         ("log_file", ["log"], "use a path"),
+        ("model_repository", "", "use a path"),
         ("http_address", ["127.0.0.1"], "use text"),
         ("cache_config", {"local": {"size": 1}}, "use a list of text, each like '<setting>=<value>'"),
         ("trace_config", 3, "use a list of text"),
