@@ -192,7 +192,16 @@ class OpenAIEndpoints:
                 model = await self._models.find(declared.model)
                 request.model = declared.model
                 return declared, model
-        raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is no model {name[:100]!r} for this endpoint.", "model")
+        names = sorted(
+            repr(declared.public_name)
+            for declared in self._declared
+            if isinstance(declared, kind) and (key is None or key.may_use(declared.model))
+        )
+        raise RequestError(
+            http.HTTPStatus.NOT_FOUND,
+            f"There is no model {name[:100]!r} for this endpoint; it has {', '.join(names) or 'no model'}.",
+            "model",
+        )
 
     def _check_count(self, count: int, field: str) -> None:
         if not 1 <= count <= self._max_samples:
