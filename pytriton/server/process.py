@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pathlib
 import signal
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.server.log import ServerLog
+from pytriton.server.log_relay import LogRelay
 from pytriton.utils.exit_status import wait_for_returncode
 from pytriton.utils.working_folder import existing_or_root
 
@@ -94,8 +94,10 @@ class ServerProcess:
                 self._ended.wait(timeout)
 
     def _run(self, on_exit: Callable[[], None]) -> None:
-        reader = threading.Thread(target=self._read, name="pytriton-server-log", daemon=True)
+        relay = LogRelay(self.log)
+        reader = threading.Thread(target=self._read, args=[relay], name="pytriton-server-output", daemon=True)
         try:
+            relay.start()
             reader.start()  # first: if this failed later, the server would have to be killed
             self._process = process = subprocess.Popen(
                 self._command,
@@ -113,6 +115,8 @@ class ServerProcess:
             self._error = error
             self._ended.set()
             self._started.set()
+            if reader.ident is None:  # otherwise it closes the relay
+                relay.close()
             return
         self._started.set()
         self._returncode = wait_for_returncode(process)
@@ -120,12 +124,13 @@ class ServerProcess:
         self._ended.set()
         on_exit()
 
-    def _read(self) -> None:
+    def _read(self, relay: LogRelay) -> None:
         self._started.wait()
         if self._process is None:
+            relay.close()
             return
         assert self._process.stdout is not None
         with self._process.stdout as output:
             for line in output:
-                with contextlib.suppress(Exception):  # in the program's logging; it must not block the server
-                    self.log.write(line)
+                relay.write(line)
+        relay.close()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -11,7 +12,9 @@ import psutil
 import pytest
 
 from pytriton.exceptions import PyTritonRuntimeError
+from pytriton.server import log_relay
 from pytriton.server.files import find_server
+from pytriton.server.log import LOGGER
 from pytriton.server.process import ServerProcess
 
 READY = "print('ready', flush=True);"
@@ -49,6 +52,43 @@ def test_its_output_goes_to_the_log(start):
 
     assert process.wait(20)
     assert sorted(process.log.tail().split()) == ["err", "out"]
+
+
+@pytest.fixture
+def blocked_log(monkeypatch):
+    """An event that lets the log take its first line, and the list of what it has taken."""
+    monkeypatch.setattr(log_relay, "_PATIENCE_S", 0.05)
+    released, taken = threading.Event(), []
+
+    class Handler(logging.Handler):
+        def emit(self, record):
+            released.wait(20)
+            taken.append(record.getMessage())
+
+    handler = Handler()
+    LOGGER.addHandler(handler)
+    level = LOGGER.level
+    LOGGER.setLevel(logging.INFO)
+    yield released, taken
+    released.set()
+    LOGGER.removeHandler(handler)
+    LOGGER.setLevel(level)
+
+
+def test_a_log_that_takes_no_lines_does_not_block_it(start, blocked_log):
+    released, taken = blocked_log
+    process = start("for number in range(20_000): print(number)")
+
+    assert process.wait(20)
+    assert not taken
+    released.set()
+    deadline = time.monotonic() + 20
+    while not (taken and taken[-1].endswith("the program's log took no lines for a while.")):
+        assert time.monotonic() < deadline, taken[-1:]
+        time.sleep(0.005)
+    lines = taken[:-1]
+    assert lines == [str(number) for number in range(len(lines))]
+    assert taken[-1].startswith(f"{20_000 - len(lines)} lines of the server are missing here")
 
 
 def test_its_output_is_utf_8_in_any_locale(launcher, run_in_c_locale):
