@@ -9,7 +9,7 @@ import os
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from pytriton.constants import DEFAULT_TRITON_STARTUP_TIMEOUT_S
 from pytriton.exceptions import PyTritonBindError, PyTritonInvalidOperationError, PyTritonRuntimeError
@@ -385,8 +385,24 @@ class LocalServer:
         for name in reversed(self._own_models or []):
             with contextlib.suppress(PyTritonRuntimeError):  # the server may be gone, or busy reloading it
                 self.control.unload(name, max(_POLL_S, deadline - time.monotonic()))
-        while self._own_models and self._own_models_are_there() and time.monotonic() < deadline:
-            time.sleep(_POLL_S)
+        with self._repository_there():
+            while self._own_models and self._own_models_are_there() and time.monotonic() < deadline:
+                time.sleep(_POLL_S)
+
+    @contextlib.contextmanager
+    def _repository_there(self) -> Iterator[None]:
+        """Makes the folder of the bound models again if it was deleted: the server could not list any model."""
+        made = []
+        for folder in (self._workspace, self.repository):
+            with contextlib.suppress(OSError):  # usually, it is there
+                folder.mkdir(mode=0o700)
+                made.append(folder)
+        try:
+            yield
+        finally:
+            for folder in reversed(made):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
 
     def _own_models_are_there(self) -> bool:
         states = self.control.states()

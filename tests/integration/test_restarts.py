@@ -165,6 +165,20 @@ def test_a_deleted_workspace_is_named_by_bind_and_by_serve():
     assert not servers()
 
 
+def test_a_deleted_workspace_does_not_delay_the_stop_of_a_repositorys_models(tmp_path):
+    write_model(tmp_path, "repository")
+    triton = running_triton(model_repository=tmp_path)
+    triton.run()
+    workspace = triton._session.workspace.path
+    shutil.rmtree(workspace)
+
+    start = time.monotonic()
+    triton.stop()
+
+    assert time.monotonic() - start < triton._session.exit_timeout_s / 2
+    assert not workspace.exists()
+
+
 def test_a_request_in_flight_fails_and_its_callable_continues(triton):
     entered, gate = held_model(triton, "hold")
     triton.run()
