@@ -218,7 +218,14 @@ def test_instances_in_processes_are_measured_too(triton, name):
     wait_until(is_counted)
 
 
-def test_rebinding_a_model_resets_its_metrics_and_leaves_nothing_behind(triton, name):
+def test_the_metrics_of_a_model_that_is_replaced_continue(triton, name):
+    for round_ in range(1, 4):
+        bind_floats(triton, name, batch(lambda x: [x]))
+        send_floats(triton, name, [round_])
+        wait_for(triton, "request_duration_seconds_count", name, round_)
+
+
+def test_unbinding_a_model_resets_its_metrics_and_leaves_nothing_behind(triton, name):
     for round_ in range(5):
         bind_floats(triton, name, batch(lambda x: [x]))
         send_floats(triton, name, [round_])
