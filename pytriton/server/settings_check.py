@@ -28,6 +28,7 @@ _FORMS = {
     "trace_config": "<setting>=<value> or <mode>,<setting>=<value>, such as 'mode=opentelemetry'",
     "backend_config": "<backend>,<setting>=<value>, such as 'onnxruntime,default-max-batch-size=8'",
 }
+_MAX_INPUT_BYTES = "PYTRITON_MAX_INPUT_BYTES"
 _COMPRESSION_LEVELS = ("none", "low", "medium", "high")
 
 
@@ -48,6 +49,7 @@ def check_settings(config: TritonConfig) -> None:
     _check_cache(config)
     _check_metrics(config)
     _check_forms(config)
+    _check_max_input_bytes()
     if config.allow_grpc is not False and (config.grpc_use_ssl or config.grpc_use_ssl_mutual):
         _check_tls(config)
 
@@ -66,6 +68,15 @@ def check_model(spec: ModelSpec, config: TritonConfig) -> None:
             spec.name,
             config.cache_config,
             _CACHE_EXAMPLE,
+        )
+
+
+def _check_max_input_bytes() -> None:
+    """Checks the guard's limit, of which the guard would read only the digits at the beginning: 2 bytes of ``2G``."""
+    text = os.environ.get(_MAX_INPUT_BYTES, "")
+    if text and not (text.isascii() and text.isdecimal() and 1 <= int(text) <= MAX_INT64):
+        raise PyTritonBadParameterError(
+            f"The environment variable {_MAX_INPUT_BYTES} is {text!r}; give a number of bytes, such as 2147483648."
         )
 
 

@@ -158,6 +158,18 @@ def test_a_log_file_may_be_a_pipe_a_device_or_a_link(tmp_path):
     assert (tmp_path / "link").is_symlink()
 
 
+@pytest.mark.parametrize("text", ["2G", "-1", "0", "1e9", "9223372036854775808"])
+def test_a_limit_of_inputs_that_is_no_number_of_bytes_is_refused(monkeypatch, text):
+    monkeypatch.setenv("PYTRITON_MAX_INPUT_BYTES", text)
+    refused(TritonConfig(), f"PYTRITON_MAX_INPUT_BYTES is '{text}'", "give a number of bytes")
+
+
+@pytest.mark.parametrize("text", ["", "4294967296"])
+def test_a_limit_of_inputs_in_bytes(monkeypatch, text):
+    monkeypatch.setenv("PYTRITON_MAX_INPUT_BYTES", text)
+    check_settings(TritonConfig())
+
+
 def test_a_model_repository_that_does_not_exist_is_refused(tmp_path):
     path = tmp_path / "models"
 
