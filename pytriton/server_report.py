@@ -105,4 +105,4 @@ class ServerReport:
             meant = f"; did you mean {near!r}?" if near not in (None, name) else ""
             raise PyTritonClientModelUnavailableError(f"Model {name!r} is not ready: {error}{meant}") from None
         except OSError as error:
-            raise server_error(f"{NOT_RUNNING} ({error})", Failure.UNREACHABLE) from error
+            raise server_error(f"The server does not respond: {error}.", Failure.UNREACHABLE) from error
