@@ -221,15 +221,24 @@ def _write(path: pathlib.Path, text: str) -> None:
 
 def _key(entry: Mapping[str, Any], path: pathlib.Path) -> ApiKey:
     key = ApiKey(**entry)
-    fits = isinstance(key.name, str) and isinstance(key.hash, str) and len(key.hash) == 64
-    fits = fits and (
-        key.models is None or (isinstance(key.models, list) and all(isinstance(n, str) for n in key.models))
-    )
-    for limit in (key.rate, key.max_requests):
-        fits = fits and (limit is None or (isinstance(limit, int | float) and limit > 0))
-    if not fits:
-        raise PyTritonBadParameterError(f"{path}: key {entry.get('name')!r} has an invalid setting: {entry}.")
+    models = key.models is None or (isinstance(key.models, list) and all(isinstance(name, str) for name in key.models))
+    checks = [
+        ("name", isinstance(key.name, str) and bool(key.name), "text"),
+        ("hash", isinstance(key.hash, str) and len(key.hash) == 64, "the SHA-256 of the key, in 64 hexadecimal digits"),
+        ("models", models, "a list of names"),
+        ("rate", _is_limit(key.rate), "a number above 0"),
+        ("max_requests", _is_limit(key.max_requests), "a number above 0"),
+    ]
+    for setting, fits, wanted in checks:
+        if not fits:
+            raise PyTritonBadParameterError(
+                f"{path}: {setting!r} of key {key.name!r} is {getattr(key, setting)!r}; use {wanted}."
+            )
     return key
+
+
+def _is_limit(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and 0 < value < math.inf)
 
 
 def _stamp(path: pathlib.Path) -> tuple[int, int, int]:

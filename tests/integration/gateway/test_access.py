@@ -185,6 +185,23 @@ def test_a_malformed_file(path, text):
         KeyStore(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("", {}, "'name' of key '' is ''; use text"),
+        ("alice", {"rate": 0}, "'rate' of key 'alice' is 0; use a number above 0"),
+        ("alice", {"rate": float("inf")}, "'rate' of key 'alice' is inf; use a number above 0"),
+        ("alice", {"rate": float("nan")}, "'rate' of key 'alice' is nan; use a number above 0"),
+        ("alice", {"max_requests": -1}, "'max_requests' of key 'alice' is -1; use a number above 0"),
+        ("alice", {"models": "Double"}, "'models' of key 'alice' is 'Double'; use a list of names"),
+    ],
+)
+def test_settings_of_a_key_are_checked(path, name, settings, message):
+    with pytest.raises(PyTritonBadParameterError, match=message):
+        create_key(path, name, **settings)
+    assert not path.exists()
+
+
 def test_a_rate_recovers(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("pytriton.gateway.access.time.monotonic", lambda: now[0])
