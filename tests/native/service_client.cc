@@ -40,6 +40,7 @@ void ServiceClient::Open(int64_t version) {
   if (!notification) return;
   CHECK(notification->kind == static_cast<int64_t>(ServiceNotification::kOpened));
   peer_ = PeerArena(std::move(file));
+  poll_flag_ = notification->offset + pytriton::Doorbell::kSize;
   opened_ = true;
 }
 
@@ -56,6 +57,13 @@ int64_t ServiceClient::Call(const std::string& model, const std::string& data, I
 
 void ServiceClient::Cancel(int64_t number) {
   CHECK(Notify({static_cast<int64_t>(ServiceNotification::kCancel), number, 0, 0}));
+}
+
+bool ServiceClient::ShowToPolling() {
+  auto* words = reinterpret_cast<uint32_t*>(const_cast<char*>(peer_.At(poll_flag_, pytriton::PollFlag::kSize)));
+  if (__atomic_load_n(&words[0], __ATOMIC_ACQUIRE) == 0) return false;
+  __atomic_store_n(&words[1], 1, __ATOMIC_RELEASE);
+  return true;
 }
 
 std::optional<Notification> ServiceClient::Hear(FileDescriptor* file) {

@@ -53,6 +53,8 @@ class ServiceClient {
   // A call with one input of bytes as numbers.
   int64_t Call(const std::string& model, const std::string& data, pytriton::InferenceCallMessage call = {});
   void Cancel(int64_t number);
+  // Shows what was sent to an instance that polls; returns whether there is one.
+  bool ShowToPolling();
 
   // The next notification; nothing when the channel has ended.
   std::optional<pytriton::Notification> Hear(pytriton::FileDescriptor* file = nullptr);
@@ -72,6 +74,7 @@ class ServiceClient {
   std::shared_ptr<pytriton::ServiceChannel> channel_;
   pytriton::Arena arena_{int64_t{1} << 30};
   pytriton::PeerArena peer_;
+  int64_t poll_flag_ = 0;  // its offset
   bool opened_ = false;
   int64_t last_ = 0;
 };

@@ -1,10 +1,12 @@
 // What workers ask of the server over their service channels, and its replies: `services_calls_test BEHAVIOUR`, or
 // `--list`.
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <optional>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "fake_metrics.h"
@@ -82,6 +84,45 @@ void WhatIsAskedReachesTheServer() {
   fake_server::Release(request);
   CHECK(client.Take().reply.final);
   CheckNothingIsLeft(&client);
+}
+
+// Of a few calls, that is: the service thread, which looks at its sockets now and then, may receive some.
+template <typename Serve>
+void CheckReceivedHere(const Serve& serve) {
+  ServiceThread services(Keep);
+  const std::thread::id here = std::this_thread::get_id();
+  std::atomic<bool> received{false};
+  fake_server::AddModel("echo", [&](TRITONSERVER_InferenceRequest* request) {
+    if (std::this_thread::get_id() == here) received = true;
+    Echo(request);
+  });
+  ServiceClient client(&services);
+  CHECK(ComesTrue([&] {
+    serve(&client);
+    CHECK(client.Take().data[0] == "data");
+    return received.load();
+  }));
+  CheckNothingIsLeft(&client);
+}
+
+void AnInstanceThatPollsReceivesCalls() {
+  CheckReceivedHere([](ServiceClient* client) {
+    CHECK(!client->ShowToPolling());
+    client->channel()->Poll();
+    client->Call("echo", "data");
+    CHECK(client->ShowToPolling());
+    client->channel()->Poll();
+    client->channel()->EndPolling();
+  });
+}
+
+void AnInstanceThatEndsPollingLeavesNoCall() {
+  CheckReceivedHere([](ServiceClient* client) {
+    client->channel()->Poll();
+    client->Call("echo", "data");
+    client->channel()->EndPolling();
+    CHECK(!client->ShowToPolling());
+  });
 }
 
 void StringsHaveTheirLengthsFirst() {
@@ -293,6 +334,8 @@ const Behaviours kBehaviours = {
     {"calls_come_back", CallsComeBack},
     {"replies_are_the_workers_until_it_releases_them", RepliesAreTheWorkersUntilItReleasesThem},
     {"what_is_asked_reaches_the_server", WhatIsAskedReachesTheServer},
+    {"an_instance_that_polls_receives_calls", AnInstanceThatPollsReceivesCalls},
+    {"an_instance_that_ends_polling_leaves_no_call", AnInstanceThatEndsPollingLeavesNoCall},
     {"strings_have_their_lengths_first", StringsHaveTheirLengthsFirst},
     {"streams_have_any_number_of_responses", StreamsHaveAnyNumberOfResponses},
     {"errors_reach_the_worker", ErrorsReachTheWorker},

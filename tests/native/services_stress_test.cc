@@ -1,5 +1,6 @@
 // Workers that ask many things at once, or malformed ones: `services_stress_test BEHAVIOUR`, or `--list`.
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
@@ -56,8 +57,32 @@ void MutatedMessagesNeverCrash() {
   fake_triton::TakeLog();
 }
 
+// An instance's thread that polls a channel again and again.
+class PollingInstance {
+ public:
+  explicit PollingInstance(pytriton::ServiceChannel* channel) {
+    if (channel == nullptr) return;
+    thread_ = std::thread([this, channel] {
+      while (!stop_) {
+        for (int i = 0; i < 20; ++i) channel->Poll();
+        channel->EndPolling();
+      }
+    });
+  }
+  ~PollingInstance() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  PollingInstance(const PollingInstance&) = delete;
+  PollingInstance& operator=(const PollingInstance&) = delete;
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
 // The server responds from threads of its own, in any order, while workers come, cancel and go.
-void ManyAskAtOnce() {
+void ManyAsk(bool instances_poll) {
   ServiceThread services(Keep);
   std::mutex mutex;
   std::condition_variable changed;
@@ -99,14 +124,16 @@ void ManyAskAtOnce() {
     std::mt19937_64 random(100 + seed);
     for (int round = 0; round < 10; ++round) {
       ServiceClient client(&services);
+      const PollingInstance instance(instances_poll ? client.channel() : nullptr);
       std::vector<std::string> sent(1);
       for (int i = 0; i < 20; ++i) {
         sent.push_back(data_path::Noise(static_cast<int64_t>(random() % 5000), &random));
         const int64_t number = client.Call("echo", sent.back());
+        client.ShowToPolling();
         if (random() % 4 == 0) client.Cancel(number);
       }
       if (round % 3 == 1) continue;  // it goes in the midst of it
-      if (round % 3 == 2) client.Retire();
+      if (round % 3 == 2 && !instances_poll) client.Retire();
       if (round % 3 == 2) continue;
       for (int left = 20; left > 0;) {
         const Got got = client.Take();
@@ -128,9 +155,14 @@ void ManyAskAtOnce() {
   for (std::thread& thread : servers) thread.join();
 }
 
+void ManyAskAtOnce() { ManyAsk(false); }
+
+void ManyAskInstancesThatPoll() { ManyAsk(true); }
+
 const Behaviours kBehaviours = {
     {"mutated_messages_never_crash", MutatedMessagesNeverCrash},
     {"many_ask_at_once", ManyAskAtOnce},
+    {"many_ask_instances_that_poll", ManyAskInstancesThatPoll},
 };
 
 }  // namespace

@@ -150,6 +150,8 @@ BEHAVIOURS = {
         "calls_come_back",
         "replies_are_the_workers_until_it_releases_them",
         "what_is_asked_reaches_the_server",
+        "an_instance_that_polls_receives_calls",
+        "an_instance_that_ends_polling_leaves_no_call",
         "strings_have_their_lengths_first",
         "streams_have_any_number_of_responses",
         "errors_reach_the_worker",
@@ -173,6 +175,7 @@ BEHAVIOURS = {
     "services_stress": [
         "mutated_messages_never_crash",
         "many_ask_at_once",
+        "many_ask_instances_that_poll",
     ],
 }
 

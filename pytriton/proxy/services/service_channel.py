@@ -23,7 +23,7 @@ from pytriton.proxy.services.messages import InferenceReply, ServiceTensor
 from pytriton.proxy.tensors.gpu_tensor import peer_tensor
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.arena import PeerArena, SharedArena
-from pytriton.proxy.transport.doorbell import Doorbell, WakeFlag, has_futex
+from pytriton.proxy.transport.doorbell import DOORBELL_SIZE, Doorbell, PollFlag, WakeFlag, has_futex
 from pytriton.proxy.transport.forks import FORKS
 from pytriton.proxy.transport.notification_reader import NotificationReader
 from pytriton.proxy.transport.notification_sender import NotificationSender
@@ -68,6 +68,7 @@ class ServiceChannel:
         self._peer: PeerArena | None = None
         self._doorbell: Doorbell | None = None  # the receiving thread sleeps there
         self._wake_flag: WakeFlag | None = None
+        self._poll_flag: PollFlag | None = None
         self.arena: SharedArena | None = None
         """The memory for the data of calls, once the channel is open."""
 
@@ -125,8 +126,10 @@ class ServiceChannel:
         self._peer = PeerArena(fds[0])
         self._wake_flag = WakeFlag(fds[1])
         self._sender.wake = self._wake_flag.wake
+        words = NOTIFICATION.unpack(data)[2]
+        self._poll_flag = PollFlag(self._peer.memory, words + DOORBELL_SIZE)
         if has_futex():
-            self._doorbell = Doorbell(self._peer.memory, NOTIFICATION.unpack(data)[2], _NAP_S)
+            self._doorbell = Doorbell(self._peer.memory, words, _NAP_S)
         return arena
 
     def send(self, messages: Sequence[bytes], last: bytes | None = None) -> None:
@@ -139,7 +142,7 @@ class ServiceChannel:
             self._sender.send_several(messages)
         if last is not None:
             self._sender.send(last)
-        if self._wake_flag is not None:
+        if self._wake_flag is not None and self._poll_flag is not None and not self._poll_flag.show():
             self._wake_flag.wake()
 
     def receive(self) -> list[tuple[int, int, int, int]] | None:

@@ -20,6 +20,9 @@ DOORBELL_SIZE = 128
 """Bytes of shared memory that a doorbell takes: a 32-bit word and a slot for the worker; 64 bytes further, two words
 and a slot for the backend."""
 
+POLL_FLAG_SIZE = 64
+"""Bytes of shared memory that a poll flag takes: two words."""
+
 _BACKEND = 64  # where the backend's half starts
 _ACKNOWLEDGED = (_BACKEND + 4) // 4  # index of the word that counts the notifications taken by the worker
 _OFFSET, _SIZE, _SEQUENCE, _KIND = 1, 2, 3, 4  # fields of a notification, as 64-bit words of each half
@@ -64,6 +67,26 @@ class WakeFlag:
         if self._word[0] and _FUTEX is not None:
             self._word[0] = 0
             _wake(_FUTEX, self._address, _FUTEX_WAKE, 1, None)
+
+
+class PollFlag:
+    """The worker's end of two words by which a thread on the other side receives notifications while it polls anyway.
+
+    Args:
+        memory: A mapping of the backend's arena.
+        offset: Where the words are in the arena.
+    """
+
+    def __init__(self, memory: Any, offset: int) -> None:
+        self._words = memoryview(memory)[offset : offset + POLL_FLAG_SIZE].cast("I")
+
+    def show(self) -> bool:
+        """Shows a notification that was sent to the thread that polls; returns whether there is one."""
+        words = self._words
+        if not words[0]:
+            return False
+        words[1] = 1
+        return True
 
 
 class Doorbell:

@@ -9,7 +9,7 @@ import enum
 import struct
 from typing import NamedTuple
 
-PROTOCOL_VERSION = 17
+PROTOCOL_VERSION = 18
 """The version of the wire format, raised with every change. A peer with another version is refused."""
 
 

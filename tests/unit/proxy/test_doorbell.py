@@ -12,7 +12,7 @@ from wiring import TIMEOUT_S, BackendsDoorbell, channels, serve_instance, wait_u
 
 from pytriton.proxy.transport.adaptive_spin import AdaptiveSpin
 from pytriton.proxy.transport.arena import Arena, PeerArena
-from pytriton.proxy.transport.doorbell import Doorbell
+from pytriton.proxy.transport.doorbell import POLL_FLAG_SIZE, Doorbell, PollFlag
 from pytriton.proxy.wire.notification import Notification, NotificationKind
 from pytriton.proxy.worker.worker import Worker
 
@@ -244,3 +244,15 @@ def test_receiving_ends_when_it_is_woken_and_no_batch_is_lost(backend, ends):
     workers.wake()
     backend.notify_of(2, 64, 64)
     assert workers.receive().sequence == 2
+
+
+def test_a_notification_is_shown_to_a_thread_that_polls():
+    memory = bytearray(2 * POLL_FLAG_SIZE)
+    words = memoryview(memory)[POLL_FLAG_SIZE:].cast("I")
+    flag = PollFlag(memory, POLL_FLAG_SIZE)
+
+    assert not flag.show()
+    assert list(words[:2]) == [0, 0]
+    words[0] = 1
+    assert flag.show()
+    assert list(words[:2]) == [1, 1]

@@ -42,7 +42,7 @@ std::vector<Outcome> SequentialExecutor::Infer(NotificationKind kind, ConnectedW
   const ActiveCallChain call_chain(worker->service, 0, batch->call_chain());
   try {
     Connection* const connection = worker->connection.get();
-    const Notification notification = RoundTrip(kind, connection, batch, timing);
+    const Notification notification = RoundTrip(kind, *worker, batch, timing);
     const PeerBlock message(&connection->worker_arena(), notification.offset, notification.size);
     MessageReader reader(message.data(), message.size());
     const ResultMessage result = DecodeResult(&reader);
@@ -62,14 +62,18 @@ std::vector<Outcome> SequentialExecutor::Infer(NotificationKind kind, ConnectedW
   }
 }
 
-Notification SequentialExecutor::RoundTrip(NotificationKind kind, Connection* connection, Batch* batch,
+Notification SequentialExecutor::RoundTrip(NotificationKind kind, const ConnectedWorker& worker, Batch* batch,
                                            Timing* timing) const {
+  Connection* const connection = worker.connection.get();
   int64_t size = 0;
   const Block block = batch->Write(connection->arena().get(), connection->device_arena(), &size);
   uint64_t left = 0;  // requests whose client has disconnected
   uint64_t late = 0;  // and those whose timeout has passed
   timing->sent = MonotonicNs();
-  const Notification notification = connection->RoundTrip(kind, batch->requests().size(), block.offset, size, [&] {
+  Waiting waiting;
+  waiting.poll = [&] { worker.service->Poll(); };
+  waiting.end_poll = [&] { worker.service->EndPolling(); };
+  waiting.check = [&] {
     left = late = 0;
     for (size_t i = 0; i < batch->requests().size(); ++i) {
       const Cancellation cancellation = CancellationOf(batch->requests()[i], timing->exec_start);
@@ -77,7 +81,8 @@ Notification SequentialExecutor::RoundTrip(NotificationKind kind, Connection* co
       ++(cancellation == Cancellation::kByTimeout ? late : left);
       batch->Cancel(i);
     }
-  });
+  };
+  const Notification notification = connection->RoundTrip(kind, batch->requests().size(), block.offset, size, waiting);
   if (PYTRITON_BatchHasResults != nullptr) PYTRITON_BatchHasResults();
   context_.metrics->CountCancelled(Cancellation::kByClient, left);
   context_.metrics->CountCancelled(Cancellation::kByTimeout, late);

@@ -28,7 +28,7 @@ class SequentialExecutor {
   // Responds to the requests; returns the outcome of each.
   std::vector<Outcome> Infer(NotificationKind kind, ConnectedWorker* worker, Batch* batch, Timing* timing) const;
   // Sends the batch to the worker, and waits for the result.
-  Notification RoundTrip(NotificationKind kind, Connection* connection, Batch* batch, Timing* timing) const;
+  Notification RoundTrip(NotificationKind kind, const ConnectedWorker& worker, Batch* batch, Timing* timing) const;
   std::vector<Outcome> Fail(const Batch& batch, TRITONSERVER_Error_Code code, const std::string& reason) const;
   // Reports the requests of a batch, and releases them. `metrics` is null for a warm-up.
   void Close(const Batch& batch, const std::vector<Outcome>& outcomes, const Timing& timing,

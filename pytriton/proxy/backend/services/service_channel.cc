@@ -62,16 +62,37 @@ void ServiceChannel::Close() {
 
 void ServiceChannel::Retire() {
   Close();
+  const std::lock_guard<std::mutex> lock(receive_mutex_);
   metrics_.Clear();
 }
 
+void ServiceChannel::Poll() {
+  if (!can_poll_.load(std::memory_order_acquire)) return;
+  if (!is_polling_) poll_flag_.Begin();
+  is_polling_ = true;
+  if (poll_flag_.TakeSent()) ReceiveWhilePolling();
+}
+
+void ServiceChannel::EndPolling() {
+  if (!is_polling_) return;
+  is_polling_ = false;
+  poll_flag_.End();
+  ReceiveWhilePolling();
+}
+
+void ServiceChannel::ReceiveWhilePolling() {
+  if (!Receive()) Close();  // the service thread notices
+}
+
 bool ServiceChannel::Receive() {
+  const std::lock_guard<std::mutex> lock(receive_mutex_);
   for (int i = 0; i < kNotificationsAtATime; ++i) {
     Notification notification;
     std::vector<FileDescriptor> files;
     const ssize_t received = ReceiveNotification(socket_.get(), &notification, MSG_DONTWAIT, &files);
     if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
     if (received <= 0 || closed_) return false;
+    ++context_->received;
     try {
       if (received != static_cast<ssize_t>(sizeof(notification)))
         throw ProtocolError("the worker sent a malformed notification");
@@ -116,14 +137,17 @@ void ServiceChannel::Open(const Notification& notification, FileDescriptor file)
   arena_ = std::make_shared<Arena>();
   device_arena_.emplace(arena_);
   context_->on_arena(arena_);
-  const Block doorbell = arena_->Allocate(Doorbell::kSize);
-  std::memset(doorbell.data, 0, Doorbell::kSize);
+  constexpr int64_t kSize = Doorbell::kSize + PollFlag::kSize;
+  const Block words = arena_->Allocate(kSize);
+  std::memset(words.data, 0, kSize);
+  poll_flag_ = PollFlag(words.data + Doorbell::kSize);
+  can_poll_.store(true, std::memory_order_release);
   const std::lock_guard<std::mutex> lock(send_mutex_);
-  const Notification opened = {ToWord(ServiceNotification::kOpened), 0, doorbell.offset, Doorbell::kSize};
+  const Notification opened = {ToWord(ServiceNotification::kOpened), 0, words.offset, kSize};
   if (!SendNotification(socket_.get(), opened, MSG_DONTWAIT, arena_->fd(), context_->wake_flag.fd())) {
     throw ChannelError("the worker closed the channel before it was opened");
   }
-  doorbell_ = Doorbell(doorbell.data);
+  doorbell_ = Doorbell(words.data);
 }
 
 PeerBlock ServiceChannel::MessageOf(const Notification& notification) const {

@@ -26,8 +26,9 @@ namespace pytriton {
 
 // Resources that all channels of the backend share.
 struct ServiceContext {
-  FileDescriptor poll;  // the epoll instance of the service thread
-  WakeFlag wake_flag;   // where the service thread sleeps while busy
+  FileDescriptor poll;                // the epoll instance of the service thread
+  WakeFlag wake_flag;                 // where the service thread sleeps while busy
+  std::atomic<uint64_t> received{0};  // notifications of workers
   OutputAllocator allocator;
   MetricFamilies families;
   Capacities capacities;
@@ -49,6 +50,10 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   void EndCallChain(int64_t batch);
   // The number of requests to models that the worker has sent.
   uint64_t call_count() const { return call_count_; }
+  // Called by the thread of an instance that polls for a result anyway. `Poll` receives calls in the place of the
+  // service thread, until `EndPolling`.
+  void Poll();
+  void EndPolling();
   // Closes the channel, and cancels all calls in flight.
   void Close();
 
@@ -78,6 +83,7 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   void SendActivity(int64_t number, int64_t activity, int64_t timestamp_ns);
 
  private:
+  void ReceiveWhilePolling();
   void Handle(const Notification& notification, FileDescriptor file);
   void Open(const Notification& notification, FileDescriptor file);
   void Call(const Notification& notification);
@@ -109,6 +115,10 @@ class ServiceChannel : public std::enable_shared_from_this<ServiceChannel> {
   std::mutex callers_mutex_;
   int64_t capacity_ = 0;
   std::map<int64_t, CallChain> call_chains_;  // by batch
+  std::mutex receive_mutex_;                  // held while notifications are received, and for the metrics
+  std::atomic<bool> can_poll_{false};         // whether the flag is there
+  PollFlag poll_flag_;
+  bool is_polling_ = false;  // the instance's
   std::mutex calls_mutex_;
   std::map<int64_t, InferenceRequest*> calls_;
   std::mutex send_mutex_;

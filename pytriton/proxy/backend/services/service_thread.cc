@@ -108,6 +108,7 @@ void ServiceThread::Run() {
     return epoll_wait(context_->poll.get(), events.data(), static_cast<int>(events.size()), timeout_ms);
   };
   auto busy_until = std::chrono::steady_clock::now();
+  uint64_t received = 0;  // by instances, too
   while (true) {
     int count = 0;
     if (std::chrono::steady_clock::now() < busy_until) {
@@ -115,7 +116,9 @@ void ServiceThread::Run() {
     } else {
       count = come(-1);
     }
-    if (count > 0) busy_until = std::chrono::steady_clock::now() + kBusyFor;
+    const uint64_t received_now = context_->received;
+    if (received_now != received || count > 0) busy_until = std::chrono::steady_clock::now() + kBusyFor;
+    received = received_now;
     for (int i = 0; i < count; ++i) {
       if (events[i].data.u64 == kStop) return;
       const auto number = static_cast<int64_t>(events[i].data.u64);

@@ -14,6 +14,18 @@ namespace {
 constexpr int kHandshakeTimeoutMs = 5000;
 constexpr int kPollIntervalMs = 50;
 
+// Ends the polling, even if the worker has gone.
+class EndOfPolling {
+ public:
+  explicit EndOfPolling(const Waiting& waiting) : waiting_(waiting) {}
+  ~EndOfPolling() { waiting_.end_poll(); }
+  EndOfPolling(const EndOfPolling&) = delete;
+  EndOfPolling& operator=(const EndOfPolling&) = delete;
+
+ private:
+  const Waiting& waiting_;
+};
+
 }  // namespace
 
 Connection::Connection(AdmissionMessage admission, int service_fd)
@@ -84,18 +96,24 @@ bool Connection::AwaitTaken() {
 }
 
 Notification Connection::RoundTrip(NotificationKind kind, size_t request_count, int64_t offset, int64_t size,
-                                   const std::function<void()>& waiting) {
+                                   const Waiting& waiting) {
   spin_.ObserveBatchSize(request_count);
   [[maybe_unused]] static thread_local const bool has_short_time_slice = RequestShortTimeSlice();
   Send({static_cast<int64_t>(kind), NextSequence(), offset, size});
   Notification notification;
   const uint64_t begin = MonotonicNs();
-  const auto has_come = [&] { return ReceiveNow(&notification); };
+  const auto has_come = [&] {
+    waiting.poll();
+    return ReceiveNow(&notification);
+  };
   // A worker that has not taken the batch by now may be waiting for this processor.
   const auto is_taken = [&] { return !doorbell_.valid() || doorbell_.IsAcknowledged(); };
-  if (!spin_.Try(has_come, is_taken)) {
-    while (!Await(&notification)) waiting();
+  bool came;
+  {
+    const EndOfPolling end(waiting);
+    came = spin_.Try(has_come, is_taken);
   }
+  while (!came && !Await(&notification)) waiting.check();
   spin_.RecordWait(static_cast<int64_t>(MonotonicNs() - begin));
   if (notification.kind != static_cast<int64_t>(NotificationKind::kResult) || notification.sequence != sequence_) {
     throw ProtocolError("the worker sent a result out of turn");

@@ -19,6 +19,13 @@
 
 namespace pytriton {
 
+// What a thread does while it waits for a result.
+struct Waiting {
+  std::function<void()> poll;      // before each look, while it spins
+  std::function<void()> end_poll;  // once it does not spin, or no more
+  std::function<void()> check;     // occasionally, while it sleeps
+};
+
 class Connection {
  public:
   // Performs the handshake with the worker, and sends it its end of the instance's service channel if it has none yet.
@@ -50,9 +57,9 @@ class Connection {
   bool alive() const { return channel_.Idle(); }
 
   // Notifies the worker of a batch, or one of the warm-up, that lies in the arena at `offset`, and waits for its
-  // result, spinning if that pays off; calls `waiting` occasionally while it sleeps.
+  // result, spinning if that pays off.
   Notification RoundTrip(NotificationKind kind, size_t request_count, int64_t offset, int64_t size,
-                         const std::function<void()>& waiting);
+                         const Waiting& waiting);
 
   // The two halves of a round trip, for concurrent mode. `Receive` waits for a while, `ReceiveUntil` until `end_ns`,
   // spinning if that pays off; both return whether a notification arrived. `AwaitEnd` waits until the worker has

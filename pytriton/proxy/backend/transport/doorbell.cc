@@ -45,6 +45,9 @@ void WakeFlag::Wake() {
   if (word_->exchange(0) != 0) WakeAt(word_);
 }
 
+PollFlag::PollFlag(char* memory)
+    : polls_(reinterpret_cast<Word*>(memory)), sent_(reinterpret_cast<Word*>(memory) + 1) {}
+
 // A notification in memory. Its sequence is written last, since a closing side may notify at any time.
 struct Doorbell::Slot {
   int64_t offset;

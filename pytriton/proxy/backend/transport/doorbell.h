@@ -40,6 +40,29 @@ class WakeFlag {
   std::atomic<uint32_t>* word_;
 };
 
+// Two words by which a thread of the backend that polls anyway receives a worker's notifications in the place of the
+// thread that sleeps on a wake flag.
+class PollFlag {
+ public:
+  static constexpr int64_t kSize = 64;
+
+  // No flag.
+  PollFlag() = default;
+  explicit PollFlag(char* memory);
+
+  bool valid() const { return polls_ != nullptr; }
+
+  // From `Begin` on, the worker wakes no other thread. After `End`, there may be notifications that it has sent before.
+  void Begin() { polls_->store(1); }
+  void End() { polls_->store(0); }
+  // Returns whether the worker has sent a notification since the last call.
+  bool TakeSent() { return sent_->load(std::memory_order_relaxed) != 0 && sent_->exchange(0) != 0; }
+
+ private:
+  std::atomic<uint32_t>* polls_ = nullptr;
+  std::atomic<uint32_t>* sent_ = nullptr;
+};
+
 // The backend's end of a doorbell: two words, one for each side, count the notifications sent to that side.
 class Doorbell {
  public:

@@ -7,7 +7,7 @@
 namespace pytriton {
 
 // The version of the wire format, raised with every change. A peer with another version is refused.
-constexpr int64_t kProtocolVersion = 17;
+constexpr int64_t kProtocolVersion = 18;
 
 enum class NotificationKind : int64_t {
   kHello = 1,
