@@ -238,6 +238,7 @@ class ServerSession:
             steps.callback(registry.close)
             steps.callback(server.stop)
             steps.callback(lambda: self.models.close(deadline))
+            steps.callback(self.models.undeploy, 0.0, unload=False)  # in case it was interrupted before that
             try:
                 self._undeploy(server, deadline)
             except BaseException:

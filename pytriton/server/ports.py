@@ -105,7 +105,7 @@ def with_ports(config: TritonConfig) -> TritonConfig:
             each.close()
     complete = dataclasses.replace(config, **chosen)
     for each in reservations:
-        weakref.finalize(complete, each.close).atexit = False
+        weakref.finalize(complete, each.close)
     return complete
 
 

@@ -33,6 +33,7 @@ PROGRAMS = {
     "curl",
     "debootstrap",
     "docker",
+    "export",
     "git",
     "grep",
     "install",

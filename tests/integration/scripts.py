@@ -26,6 +26,11 @@ def serve_and_say(triton, text):
     threading.Thread(target=say, daemon=True).start()
     triton.serve()
 
+def sleep_for_a_minute():
+    """Sleeps, but handles a signal that comes just before: Python does so only when it wakes up."""
+    for _ in range(600):
+        time.sleep(0.1)
+
 def bind(triton):
     triton.bind(
         model_name="Double",
@@ -53,7 +58,7 @@ with Triton() as triton:
     bind(triton)
     triton.run()
     print("ready", flush=True)
-    time.sleep(60)
+    sleep_for_a_minute()
 """
 )
 

@@ -146,7 +146,7 @@ def test_ctrl_c_at_any_time_of_the_start_leaves_nothing_behind(tmp_path, step_ms
 def test_forked_processes_are_terminated_by_signals_as_usual(run_script):
     script = run_script(
         WAITING.replace(
-            "    time.sleep(60)",
+            "    sleep_for_a_minute()",
             """
     child = os.fork()
     if child == 0:
@@ -174,7 +174,7 @@ signal.signal(signal.SIGTERM, handler)
 with Triton() as triton:
     triton.run()
     print("ready", signal.getsignal(signal.SIGTERM) is handler, flush=True)
-    time.sleep(60)
+    sleep_for_a_minute()
 """
     )
     script.signal(signal.SIGTERM)

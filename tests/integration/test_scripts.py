@@ -14,7 +14,7 @@ from serving import is_running, shared_memory, wait_until
 
 def test_an_exception_in_the_context_stops_the_server(run_script):
     before = shared_memory()
-    script = run_script(WAITING.replace("time.sleep(60)", "input(); raise RuntimeError('on purpose')"))
+    script = run_script(WAITING.replace("    sleep_for_a_minute()", "    input(); raise RuntimeError('on purpose')"))
 
     script.resume()
 
@@ -80,7 +80,7 @@ def test_nothing_of_the_server_is_in_dev_shm_while_it_runs(run_script):
 def test_the_exit_of_a_fork_does_not_affect_the_server(run_script):
     script = run_script(
         WAITING.replace(
-            "    time.sleep(60)",
+            "    sleep_for_a_minute()",
             """
     import multiprocessing
     child = os.fork()
@@ -105,7 +105,7 @@ def test_the_exit_of_a_fork_does_not_affect_the_server(run_script):
 def test_a_surviving_fork_does_not_keep_the_server_running(run_script):
     script = run_script(
         WAITING.replace(
-            "    time.sleep(60)",
+            "    sleep_for_a_minute()",
             """
     child = os.fork()
     if child == 0:

@@ -38,6 +38,7 @@ from pytriton.exceptions import PyTritonRuntimeError
 from pytriton.model_config.common import ModelWarmup, WarmupInput
 from pytriton.model_config.model_config import ModelConfig
 from pytriton.models.model import BoundModel
+from pytriton.server.local import LocalServer
 
 X = np.ones((1, 1), np.float32)
 
@@ -349,6 +350,18 @@ def test_an_interrupted_stop_still_stops_the_server():
     with triton:
         triton.run()
         assert send_floats(triton, "hold", [2]) == [2]
+
+
+def test_models_are_served_after_a_stop_that_was_interrupted_before_they_were_unloaded(monkeypatch):
+    with running_triton() as triton:
+        bind_floats(triton, "double", double)
+        triton.run()
+        with monkeypatch.context() as patch:
+            patch.setattr(LocalServer, "prepare_to_stop", lambda *_: signal.raise_signal(signal.SIGINT))
+            with pytest.raises(KeyboardInterrupt):
+                triton.stop()
+        triton.run()
+        assert send_floats(triton, "double", [1]) == [2]
 
 
 def test_bind_raises_if_a_signal_handler_stops_the_server(monkeypatch):

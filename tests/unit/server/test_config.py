@@ -33,7 +33,8 @@ SERVES = {"allow_grpc": st.just(True)}  # a server without HTTP and gRPC is refu
 CONFIGS = st.fixed_dictionaries(
     {},
     optional={
-        name: SERVES.get(name) or OF_ENDING.get(name.rpartition("_")[2], VALUES[type_]) for name, type_ in TYPES.items()
+        name: SERVES[name] if name in SERVES else OF_ENDING.get(name.rpartition("_")[2], VALUES[type_])
+        for name, type_ in TYPES.items()
     },
 ).map(lambda values: TritonConfig(**values))
 
