@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import pathlib
+import signal
 import sys
 import tempfile
 
@@ -36,7 +37,9 @@ def cluster():
         cluster.add_node(wait=False, resources={"b": 100}, **node)
         here = pathlib.Path.cwd()
         os.chdir(tempfile.gettempdir())  # Ray has its workers import from the current folder, that of the sources
+        handler = signal.getsignal(signal.SIGTERM)
         ray.init(address=cluster.address, log_to_driver=False)
+        signal.signal(signal.SIGTERM, handler)  # other tests of this process do not expect Ray's
         os.chdir(here)
         cluster.wait_for_nodes()
         yield cluster

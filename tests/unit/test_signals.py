@@ -13,6 +13,17 @@ from forked import fork
 
 from pytriton.utils.signals import wait_for_event, wake_on_signals
 
+DEFAULTS = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL, signal.SIGHUP: signal.SIG_DFL}
+
+
+@pytest.fixture(autouse=True)
+def default_handlers():
+    """Handlers that other tests of this process have left, such as those of running servers, stay out of these."""
+    left = {number: signal.signal(number, handler) for number, handler in DEFAULTS.items()}
+    yield
+    for number, handler in left.items():
+        signal.signal(number, handler)
+
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_sets_the_event(number):
