@@ -50,8 +50,6 @@ class PollFlag {
   PollFlag() = default;
   explicit PollFlag(char* memory);
 
-  bool valid() const { return polls_ != nullptr; }
-
   // From `Begin` on, the worker wakes no other thread. After `End`, there may be notifications that it has sent before.
   void Begin() { polls_->store(1); }
   void End() { polls_->store(0); }
