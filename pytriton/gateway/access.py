@@ -214,7 +214,7 @@ def _write(path: pathlib.Path, text: str) -> None:
             draft.chmod(stat.S_IMODE(status.st_mode))
 
     try:
-        replace_file(path, text, prepare)
+        replace_file(path, text.encode(), prepare)
     except OSError as error:
         raise PyTritonBadParameterError(f"{path} cannot be written as a file of API keys: {error.strerror}.") from error
 

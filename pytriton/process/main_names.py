@@ -7,14 +7,14 @@ process does not run the program, whose ``__main__`` may start a server.
 from __future__ import annotations
 
 import functools
-import os
 import pickle
 import sys
-import threading
 import types
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from pytriton.utils.replacement import replace_file
 
 _FILE = "main"
 
@@ -63,8 +63,5 @@ def _named(file: str, name: str) -> Any:
 
 
 def _write_once(file: Path, data: bytes) -> None:
-    if file.exists():
-        return
-    temporary = file.with_name(f"{file.name}-{os.getpid()}-{threading.get_ident()}")
-    temporary.write_bytes(data)
-    temporary.replace(file)
+    if not file.exists():
+        replace_file(file, data)

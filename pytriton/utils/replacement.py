@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def replace_file(path: Path, text: str, prepare: Callable[[Path], None]) -> None:
+def replace_file(path: Path, data: bytes, prepare: Callable[[Path], None] | None = None) -> None:
     """Creates a file, or replaces the one that exists.
 
     Args:
         path: The file.
-        text: Its new content.
+        data: Its new content.
         prepare: Called with the new file before it takes its place, to set its mode, which is 0600 otherwise.
 
     Raises:
@@ -23,9 +23,10 @@ def replace_file(path: Path, text: str, prepare: Callable[[Path], None]) -> None
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".new", dir=path.parent)
     draft = Path(name)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-        prepare(draft)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        if prepare is not None:
+            prepare(draft)
         draft.replace(path)
     except BaseException:
         draft.unlink(missing_ok=True)

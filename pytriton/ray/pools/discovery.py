@@ -145,6 +145,6 @@ def keep_file(path: Path, ending: threading.Event, read: Targets = targets) -> N
 
 def _replace(path: Path, text: str) -> None:
     try:
-        replace_file(path, text, lambda draft: draft.chmod(0o644))
+        replace_file(path, text.encode(), lambda draft: draft.chmod(0o644))
     except OSError as error:
         raise PyTritonRuntimeError(f"{str(path)!r} cannot be written: {error.strerror}.") from error
