@@ -38,6 +38,20 @@ def x(request):
 
 class TritonPythonModel:
 """
+ASK = """
+def ask(model, value, name="x", output="y", **more):
+    tensor = pb_utils.Tensor(name, np.array([[value]], np.float32))
+    return pb_utils.InferenceRequest(model_name=model, requested_output_names=[output], inputs=[tensor], **more)
+
+
+def value_of(response):
+    assert not response.has_error(), response.error().message()
+    return pb_utils.get_output_tensor_by_name(response, "y").as_numpy().item()
+
+
+class TritonPythonModel:
+"""
+ASKING = HEAD.replace("class TritonPythonModel:\n", ASK)
 DECOUPLED = "model_transaction_policy {decoupled: true}"
 TEXT = """
 backend: "python"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from pb_models import ASKING, write
 from serving import running_triton
 
 
@@ -17,3 +18,13 @@ def triton(repository):
     with running_triton(model_repository=repository) as triton:
         triton.run()
         yield triton
+
+
+@pytest.fixture
+def load(triton, repository, name):
+    """Writes a model that can call others, and loads it."""
+
+    def load(body, **more):
+        return write(triton, repository, name, ASKING, body, **more)
+
+    return load
