@@ -208,11 +208,12 @@ class Model {
   std::thread batcher_;
 };
 
-// A model without a batcher: its requests are in the instances' queue.
+// A model without a batcher: its requests are in the instances' queue. In most batches, an instance keeps requests from
+// waking the others until it looks for them itself, or has taken too long.
 class BuildingModel {
  public:
   explicit BuildingModel(int instance_count) {
-    for (int i = 0; i < instance_count; ++i) instances_.emplace_back([this, i] { Execute(i); });
+    for (int i = 0; i < instance_count; ++i) instances_.emplace_back([this, i] { Serve(i); });
   }
   BuildingModel(const BuildingModel&) = delete;
   BuildingModel& operator=(const BuildingModel&) = delete;
@@ -236,41 +237,80 @@ class BuildingModel {
 
  private:
   struct Building {
-    explicit Building(int number) : random(number) {}
+    Building(BuildingModel* owner, int number) : model(owner), random(number) {}
 
-    void Execute() {
-      if (batch.empty()) return;
-      if (Clock::now() - std::max(idle, batch[0]->sent) > kLate) ++late;
-      ++built_batches;
-      built_requests += static_cast<int64_t>(batch.size());
-      std::this_thread::sleep_for(std::chrono::microseconds(random() % 300));
-      for (Request* request : std::exchange(batch, {})) request->Finish();
-      idle = Clock::now();
-    }
-
+    BuildingModel* const model;
     std::mt19937 random;
     Clock::time_point idle = Clock::now();
     Batch batch;
   };
 
-  void Execute(int number) {
-    Building building(number);
+  void Serve(int number) {
+    Building building(this, number);
     while (true) {
       {
         Lock lock(mutex_);
+        ++idle_;
         come_.wait(lock, [this] { return is_closed_ || !queue_.empty(); });
+        --idle_;
         if (queue_.empty()) return;
         building.batch.push_back(queue_.front());
         queue_.pop_front();
       }
-      const auto execute = [](void* built) { static_cast<Building*>(built)->Execute(); };
-      if (building.batch.size() == kMaxBatchSize || !PYTRITON_CallWhenIdle(execute, &building)) building.Execute();
+      if (building.batch.size() == kMaxBatchSize || !PYTRITON_CallWhenIdle(ExecuteIdle, &building)) Execute(&building);
     }
+  }
+
+  // Called while the instance's thread waits.
+  static void ExecuteIdle(void* argument) {
+    auto* const building = static_cast<Building*>(argument);
+    --building->model->idle_;
+    Execute(building);
+    ++building->model->idle_;
+  }
+
+  static void Execute(Building* building) {
+    Batch& batch = building->batch;
+    if (batch.empty()) return;
+    if (Clock::now() - std::max(building->idle, batch[0]->sent) > kLate) ++late;
+    ++built_batches;
+    built_requests += static_cast<int64_t>(batch.size());
+    const bool is_full = batch.size() == kMaxBatchSize;
+    if (is_full || building->random() % 4 == 0) {
+      PYTRITON_ReleaseRequests(is_full);
+    } else {
+      PYTRITON_HoldRequests();
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(building->random() % 300));
+    if (building->random() % 64 == 0) {
+      PYTRITON_ReleaseRequests(false);
+      building->model->CheckOthersTakeRequests();
+    }
+    for (Request* request : std::exchange(batch, {})) request->Finish();
+    building->idle = Clock::now();
+  }
+
+  // No request stays in the queue while an instance is idle.
+  void CheckOthersTakeRequests() {
+    const Clock::time_point end = Clock::now() + kLate;
+    while (HasForgotten()) {
+      if (Clock::now() > end) {
+        ++late;
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+
+  bool HasForgotten() {
+    const Lock lock(mutex_);
+    return !queue_.empty() && idle_ > 0;
   }
 
   std::mutex mutex_;
   std::condition_variable come_;
   std::deque<Request*> queue_;
+  std::atomic<int> idle_{0};
   bool is_closed_ = false;
   std::vector<std::thread> instances_;
 };

@@ -1,5 +1,6 @@
 // Batches that an instance builds of the requests which Triton hands over one by one: `data_path_built_batches_test
 // BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <random>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "data_path.h"
+#include "model_instance/request_hold.h"
 #include "transport/adaptive_spin.h"
 
 namespace {
@@ -26,6 +28,9 @@ void BeIdle() {
   while (idle_function != nullptr) LookForMore();
 }
 
+// What the guard has been told about requests that arrive.
+std::vector<std::string> told;
+
 }  // namespace
 
 bool PYTRITON_CallWhenIdle(void (*function)(void*), void* argument) {
@@ -35,6 +40,9 @@ bool PYTRITON_CallWhenIdle(void (*function)(void*), void* argument) {
   return true;
 }
 
+void PYTRITON_HoldRequests() { told.emplace_back("hold"); }
+void PYTRITON_ReleaseRequests(bool has_more) { told.emplace_back(has_more ? "release, has more" : "release"); }
+
 namespace data_path {
 
 namespace {
@@ -42,6 +50,7 @@ namespace {
 using Counts = std::vector<int64_t>;
 using pytriton::AdaptiveSpin;
 using pytriton::BusyWorker;
+using Told = std::vector<std::string>;
 
 // A model that echoes, and the rows of each request in the batches that it has had.
 class BuiltBatches {
@@ -71,6 +80,7 @@ class BuiltBatches {
     const std::lock_guard<std::mutex> lock(mutex_);
     return batches_;
   }
+  void SetDuration(std::chrono::milliseconds duration) { duration_ = duration; }
   const Requests& requests() const { return requests_; }
   Model& model() { return model_; }
 
@@ -78,12 +88,14 @@ class BuiltBatches {
   fake_worker::Served Serve(const pytriton::BatchMessage& batch, const char* data) {
     const std::lock_guard<std::mutex> lock(mutex_);
     batches_.push_back(batch.rows);
+    std::this_thread::sleep_for(duration_);
     return fake_worker::Echo(batch, data);
   }
 
   std::mt19937_64 random_{1};
   std::mutex mutex_;
   std::vector<Counts> batches_;
+  std::chrono::milliseconds duration_{0};
   Requests requests_;
   Model model_;
 };
@@ -212,6 +224,84 @@ void ThreadsDoNotSpinForRequestsWhileWorkersNeedTheProcessors() {
   spin.End(false);
 }
 
+// A second instance of a model.
+class OtherInstance {
+ public:
+  explicit OtherInstance(Model* model) {
+    instance_.name = "built_1";
+    instance_.model = model->instance()->model;
+    CHECK(TRITONBACKEND_ModelInstanceInitialize(&instance_) == nullptr);
+  }
+  ~OtherInstance() { CHECK(TRITONBACKEND_ModelInstanceFinalize(&instance_) == nullptr); }
+  OtherInstance(const OtherInstance&) = delete;
+  OtherInstance& operator=(const OtherInstance&) = delete;
+
+ private:
+  TRITONBACKEND_ModelInstance instance_;
+};
+
+void OneOfSeveralInstancesHoldsRequestsDuringAShortBatch() {
+  BuiltBatches built(8);
+  built.Send({1, 3});
+  BeIdle();
+  CHECK(told.empty());
+
+  const OtherInstance other(&built.model());
+  built.Send({1, 3});
+  BeIdle();
+  CHECK(!told.empty() && told[0] == "hold");
+  built.CheckAllEchoed();
+}
+
+void RequestsAreReleasedOnceABatchTakesLong() {
+  BuiltBatches built(8);
+  const OtherInstance other(&built.model());
+  built.SetDuration(std::chrono::milliseconds(20));
+  built.Send({1, 3});
+  BeIdle();
+  CHECK((told == Told{"hold", "release"}));
+  built.CheckAllEchoed();
+}
+
+void AFullBatchLeavesRequestsToOtherInstances() {
+  BuiltBatches built(4);
+  const OtherInstance other(&built.model());
+  built.Send({4, 3});
+  CHECK((told == Told{"release, has more"}));
+  built.Send({3, 3});
+  built.Send({2, 3});
+  CHECK((told == Told{"release, has more", "release, has more"}));
+  BeIdle();
+  built.CheckAllEchoed();
+}
+
+void ABatchThatTakesLongToCopyHoldsNoRequests() {
+  BuiltBatches built(8, true);
+  const OtherInstance other(&built.model());
+  built.Send({1, 100'000});
+  BeIdle();
+  CHECK((told == Told{"hold", "release"}));
+  built.CheckAllEchoed();
+}
+
+void FunctionsThatTakeLongHoldNoRequests() {
+  pytriton::RequestHold hold;
+  for (int i = 0; i < 20; ++i) hold.Record(1'000'000);
+  hold.Begin(false);
+  CHECK(told.empty());
+  CHECK(hold.EndIfOver() == 0);
+  for (int i = 0; i < 100; ++i) hold.Record(10'000);
+  hold.Begin(false);
+  CHECK((told == Told{"hold"}));
+  CHECK(hold.EndIfOver() > 0);
+  CHECK(ComesTrue([&] { return hold.EndIfOver() == 0; }));
+  hold.Begin(false);
+  for (int i = 0; i < 20; ++i) hold.Record(1'000'000);
+  hold.Begin(false);
+  hold.End();
+  CHECK((told == Told{"hold", "release", "hold", "release"}));
+}
+
 void AnInstanceThatIsRemovedExecutesItsLastBatch() {
   BuiltBatches built(8);
   built.Send({1, 3});
@@ -249,6 +339,12 @@ int main(int argc, char** argv) {
           {"an_instance_looks_for_the_next_request_for_a_while", AnInstanceLooksForTheNextRequestForAWhile},
           {"threads_do_not_spin_for_requests_while_workers_need_the_processors",
            ThreadsDoNotSpinForRequestsWhileWorkersNeedTheProcessors},
+          {"one_of_several_instances_holds_requests_during_a_short_batch",
+           OneOfSeveralInstancesHoldsRequestsDuringAShortBatch},
+          {"requests_are_released_once_a_batch_takes_long", RequestsAreReleasedOnceABatchTakesLong},
+          {"a_full_batch_leaves_requests_to_other_instances", AFullBatchLeavesRequestsToOtherInstances},
+          {"a_batch_that_takes_long_to_copy_holds_no_requests", ABatchThatTakesLongToCopyHoldsNoRequests},
+          {"functions_that_take_long_hold_no_requests", FunctionsThatTakeLongHoldNoRequests},
           {"an_instance_that_is_removed_executes_its_last_batch", AnInstanceThatIsRemovedExecutesItsLastBatch},
           {"each_request_is_a_batch_where_the_guard_cannot_call", EachRequestIsABatchWhereTheGuardCannotCall},
       },

@@ -1,49 +1,24 @@
 #include "guard/batcher.h"
 
-#include <array>
-#include <cstddef>
-
-#include "guard/address_hash.h"
+#include "guard/condition_table.h"
 
 namespace pytriton::guard {
 
 namespace {
 
-constexpr int kBucketBits = 9;
-constexpr size_t kBucketSize = 8;
-
-// As many pointers as a cache line holds.
-struct alignas(64) Bucket {
-  std::array<std::atomic<const pthread_cond_t*>, kBucketSize> conditions{};
-};
-
-std::array<Bucket, size_t{1} << kBucketBits> buckets;
-std::array<Batcher, kBucketSize << kBucketBits> batchers;
+ConditionTable<Batcher> batchers;
 
 }  // namespace
 
-Batcher* Batcher::Find(const pthread_cond_t* condition) {
-  const size_t bucket = AddressHash(condition, kBucketBits);
-  for (size_t i = 0; i < kBucketSize; ++i) {
-    if (buckets[bucket].conditions[i].load(std::memory_order_acquire) == condition) {
-      return &batchers[bucket * kBucketSize + i];
-    }
-  }
-  return nullptr;
-}
+Batcher* Batcher::Find(const pthread_cond_t* condition) { return batchers.Find(condition); }
 
 Batcher* Batcher::Begin(pthread_cond_t* condition) {
-  const size_t bucket = AddressHash(condition, kBucketBits);
-  for (size_t i = 0; i < kBucketSize; ++i) {
-    const pthread_cond_t* none = nullptr;
-    if (!buckets[bucket].conditions[i].compare_exchange_strong(none, condition)) continue;
-    Batcher* const batcher = &batchers[bucket * kBucketSize + i];
-    const std::lock_guard<std::mutex> lock(batcher->mutex_);
-    batcher->generation_.fetch_add(1);
-    batcher->condition_ = condition;
-    return batcher;
-  }
-  return nullptr;
+  Batcher* const batcher = batchers.Add(condition);
+  if (batcher == nullptr) return nullptr;
+  const std::lock_guard<std::mutex> lock(batcher->mutex_);
+  batcher->generation_.fetch_add(1);
+  batcher->condition_ = condition;
+  return batcher;
 }
 
 void Batcher::End() {
@@ -51,8 +26,7 @@ void Batcher::End() {
   generation_.fetch_add(1);
   held_.store(0);
   condition_ = nullptr;
-  const auto place = static_cast<size_t>(this - batchers.data());
-  buckets[place / kBucketSize].conditions[place % kBucketSize].store(nullptr);
+  batchers.Remove(this);
 }
 
 bool Batcher::BeginWait(Awaits awaits) {

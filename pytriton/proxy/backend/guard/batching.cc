@@ -1,5 +1,9 @@
-// Calls instances that build batches when Triton has no more requests for them, and decides when dynamic batchers look
-// at their queues.
+// Calls instances that build batches when Triton has no more requests for them, and decides when other instances and
+// dynamic batchers look at their queues.
+//
+// Triton wakes an idle instance for each request. If the model has several and each batch is short, a request is served
+// sooner, and with more others, by the instance that is about to end its batch. So that one can hold the queue: while
+// it does, no other instance is woken.
 //
 // Triton wakes a model's batcher for each request, and at the end of each batch. While the model's instances are busy,
 // that takes the processor away from the function, and gains nothing. So wake-ups of a batcher are postponed until an
@@ -27,6 +31,7 @@
 #include "base/switches.h"
 #include "guard/batcher.h"
 #include "guard/interpose.h"
+#include "guard/request_queue.h"
 #include "triton/api.h"
 
 namespace pytriton::guard {
@@ -35,7 +40,6 @@ namespace {
 
 constexpr int64_t kFirstNs = 250'000;
 constexpr int64_t kBatchersNs = 500'000'000;  // how long a batcher waits if it is not woken
-constexpr int64_t kSecond = 1'000'000'000;
 constexpr uintptr_t kFramesSize = 4096;
 
 std::atomic<bool> expects_lost_wake_ups{false};
@@ -59,7 +63,7 @@ class BatcherThread {
   // Waits as `pthread_cond_clockwait` does.
   int Wait(pthread_cond_t* condition, pthread_mutex_t* mutex, int64_t now_ns, const timespec* end) {
     const auto wait = PYTRITON_NEXT(pthread_cond_clockwait);
-    const int64_t end_ns = end->tv_sec * kSecond + end->tv_nsec;
+    const int64_t end_ns = end->tv_sec * kSecondNs + end->tv_nsec;
     // While it waits for instances, its queue is not locked: there is a separate mutex. Any other shorter wait is for
     // the end of a queue delay.
     const auto awaits = IsOnStack(mutex) ? Batcher::Awaits::kInstances : Batcher::Awaits::kRequests;
@@ -70,7 +74,7 @@ class BatcherThread {
     if (batcher_ != nullptr && !batcher_->BeginWait(awaits)) return 0;
     int64_t early_ns = end_ns;
     if (expects_lost_wake_ups.load(std::memory_order_relaxed)) early_ns = std::min(end_ns, now_ns + early_after_ns_);
-    const timespec early = {early_ns / kSecond, early_ns % kSecond};
+    const timespec early = {early_ns / kSecondNs, early_ns % kSecondNs};
     const int status = wait(condition, mutex, CLOCK_MONOTONIC, &early);
     if (batcher_ != nullptr) batcher_->EndWait();
     early_after_ns_ = status == ETIMEDOUT ? std::min(2 * early_after_ns_, kBatchersNs) : kFirstNs;
@@ -134,6 +138,50 @@ class InstanceThread {
   uint32_t generation_ = 0;
 };
 
+// The thread of an instance that builds its batches, and its model's queue.
+class BuildingThread {
+ public:
+  BuildingThread() = default;
+  ~BuildingThread() { Leave(); }
+  BuildingThread(const BuildingThread&) = delete;
+  BuildingThread& operator=(const BuildingThread&) = delete;
+
+  // The queue is locked and empty, and the thread has still something to do before it waits there.
+  void FindNone(pthread_cond_t* condition) {
+    if (condition != condition_) {
+      Leave();
+      queue_ = RequestQueue::Join(condition);
+      condition_ = condition;
+    }
+    if (queue_ != nullptr) queue_->HaveTakenAll();
+  }
+
+  // The thread waits.
+  void BeginWait(const pthread_cond_t* condition) {
+    if (condition == condition_ && queue_ != nullptr) queue_->HaveTakenAll();
+    Release(false);
+  }
+
+  void Hold() {
+    if (queue_ != nullptr && !std::exchange(is_holding_, true)) queue_->Hold();
+  }
+
+  void Release(bool has_more) {
+    if (std::exchange(is_holding_, false)) return queue_->Release();
+    if (has_more && queue_ != nullptr) queue_->Wake();
+  }
+
+ private:
+  void Leave() {
+    Release(false);
+    if (queue_ != nullptr) queue_->Leave();
+  }
+
+  RequestQueue* queue_ = nullptr;  // null if there are too many
+  const pthread_cond_t* condition_ = nullptr;
+  bool is_holding_ = false;
+};
+
 // A call to make once the thread has nothing else to do.
 struct IdleCall {
   void (*function)(void*) = nullptr;
@@ -144,6 +192,7 @@ thread_local IdleCall idle_call;
 std::atomic<bool> has_waited{false};  // whether any thread has called `std::condition_variable::wait` here
 thread_local bool is_instance_thread = false;
 thread_local InstanceThread instance_thread;
+thread_local BuildingThread building_thread;
 thread_local bool is_batcher_thread = false;
 
 }  // namespace
@@ -151,6 +200,7 @@ thread_local bool is_batcher_thread = false;
 }  // namespace pytriton::guard
 
 using pytriton::guard::Batcher;
+using pytriton::guard::RequestQueue;
 
 void PYTRITON_ExpectLostWakeUps() { pytriton::guard::expects_lost_wake_ups.store(true, std::memory_order_relaxed); }
 
@@ -171,6 +221,10 @@ bool PYTRITON_CallWhenIdle(void (*function)(void*), void* argument) {
   return true;
 }
 
+void PYTRITON_HoldRequests() { pytriton::guard::building_thread.Hold(); }
+
+void PYTRITON_ReleaseRequests(bool has_more) { pytriton::guard::building_thread.Release(has_more); }
+
 void PYTRITON_BatchHasResults() { pytriton::guard::instance_thread.HaveResults(); }
 
 void PYTRITON_BatchEnds() { pytriton::guard::instance_thread.EndBatch(); }
@@ -180,7 +234,7 @@ extern "C" int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t
   const auto wait = PYTRITON_NEXT(pthread_cond_clockwait);
   if (clock != CLOCK_MONOTONIC || PYTRITON_CALLED_BY_PROGRAM()) return wait(condition, mutex, clock, end);
   const auto now_ns = static_cast<int64_t>(pytriton::MonotonicNs());
-  const int64_t left_ns = end->tv_sec * pytriton::guard::kSecond + end->tv_nsec - now_ns;
+  const int64_t left_ns = end->tv_sec * pytriton::kSecondNs + end->tv_nsec - now_ns;
   const bool is_batchers = left_ns <= pytriton::guard::kBatchersNs && left_ns >= pytriton::guard::kBatchersNs * 9 / 10;
   if (!is_batchers && !pytriton::guard::is_batcher_thread) return wait(condition, mutex, clock, end);
   pytriton::guard::is_batcher_thread = true;
@@ -196,6 +250,8 @@ void NotifyOne(std::condition_variable* condition) {
   if (batcher != nullptr) {
     if (pytriton::guard::is_instance_thread) pytriton::guard::instance_thread.Notify(batcher);
     if (batcher->PutOff()) return;
+  } else if (RequestQueue* const queue = RequestQueue::Find(condition->native_handle())) {
+    if (queue->PutOff(condition->native_handle())) return;
   }
   pthread_cond_signal(condition->native_handle());
 }
@@ -209,12 +265,14 @@ void Wait(std::condition_variable* condition, std::unique_lock<std::mutex>& lock
   if (pytriton::guard::is_instance_thread) {
     const auto call = std::exchange(pytriton::guard::idle_call, {});
     if (call.function != nullptr) {
+      pytriton::guard::building_thread.FindNone(condition->native_handle());
       lock.unlock();
       call.function(call.argument);
       lock.lock();
       return;  // the caller checks again whether a request has arrived
     }
     pytriton::guard::instance_thread.BeginWait();
+    pytriton::guard::building_thread.BeginWait(condition->native_handle());
   }
   pthread_cond_wait(condition->native_handle(), lock.mutex()->native_handle());
 }

@@ -89,6 +89,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
                RequestResponder(supervisor_ == nullptr ? worker_file_.cached_output : config_.CachedOutput()),
                std::make_unique<WarmupGuard>(config_.WarmupCount()),
                metrics->Join(identity_.model, identity_.version),
+               config_.IsBatchedByBackend() ? std::make_unique<RequestHold>() : nullptr,
                {}},
       warmups_left_(config_.WarmupCount()),
       sequential_executor_(&context_) {
@@ -102,7 +103,7 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
 }
 
 Instance::~Instance() {
-  if (builder_ != nullptr) ExecuteBuilt();  // it has been removed from its model before it was idle
+  if (builder_ != nullptr) ExecuteBuilt(false);  // it has been removed from its model before it was idle
   instance_count_->fetch_sub(1);
   if (is_shared_) pool_->Remove(&worker_);
 }
@@ -222,10 +223,10 @@ void Instance::Execute(TRITONBACKEND_Request** requests, uint32_t request_count)
 void Instance::AddToBatch(TRITONBACKEND_Request* request) {
   request_wait_.End();
   if (!builder_->Add(request)) {
-    ExecuteBuilt();
+    ExecuteBuilt(true);
     builder_->Add(request);
   }
-  if (builder_->is_full() || !ExecutesWhenIdle()) ExecuteBuilt();
+  if (builder_->is_full() || !ExecutesWhenIdle()) ExecuteBuilt(true);
 }
 
 bool Instance::ExecutesWhenIdle() {
@@ -247,7 +248,7 @@ void Instance::ExecuteIdle() {
     return;
   }
   const size_t size = builder_->size();
-  ExecuteBuilt();
+  ExecuteBuilt(false);
   if (request_wait_.Begin(size) && !ExecutesWhenIdle()) request_wait_.Sleep();
 }
 
@@ -255,7 +256,8 @@ void Instance::AwaitRequest() {
   if (request_wait_.GoOn() && !ExecutesWhenIdle()) request_wait_.Sleep();
 }
 
-void Instance::ExecuteBuilt() noexcept {
+void Instance::ExecuteBuilt(bool has_more) noexcept {
+  if (mode_ == ExecutionMode::kSequential && instance_count_->load() > 1) context_.hold->Begin(has_more);
   std::vector<TRITONBACKEND_Request*> requests = builder_->Take();
   std::vector<TRITONBACKEND_Request*> cancelled;
   const auto moves = [&cancelled](TRITONBACKEND_Request* request) {

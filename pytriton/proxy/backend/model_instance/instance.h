@@ -74,7 +74,8 @@ class Instance {
   // Lets Triton check for requests for a short while before the thread sleeps.
   void AwaitRequest();
   // Does not throw: if this fails, the server exits and is restarted rather than losing requests.
-  void ExecuteBuilt() noexcept;
+  // `has_more`: whether requests may be waiting that are not in the batch.
+  void ExecuteBuilt(bool has_more) noexcept;
   void RejectCancelled(const std::vector<TRITONBACKEND_Request*>& requests) const;
   // Rejects the requests of a batch for which there is no worker, for this reason or because they were cancelled.
   void RejectAll(TRITONBACKEND_Request** requests, uint32_t request_count, uint64_t exec_start,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "model_instance/request_hold.h"
 #include "model_instance/request_responder.h"
 #include "services/model_metrics.h"
 #include "triton/api.h"
@@ -33,7 +34,8 @@ struct InstanceContext {
   const RequestResponder responder;
   const std::unique_ptr<WarmupGuard> warmup;
   const std::unique_ptr<InstanceMetrics> metrics;
-  std::vector<uint32_t> input_ranks;  // dimensions of each input of the worker; 0 if they are unknown
+  const std::unique_ptr<RequestHold> hold;  // null if Triton makes the batches
+  std::vector<uint32_t> input_ranks;        // dimensions of each input of the worker; 0 if they are unknown
 };
 
 }  // namespace pytriton

@@ -17,6 +17,12 @@
 
 namespace pytriton {
 
+namespace {
+
+constexpr int64_t kMaxHeldBytes = 65536;  // of a batch that takes little time to copy
+
+}  // namespace
+
 void SequentialExecutor::Execute(NotificationKind kind, ConnectedWorker* worker, TRITONBACKEND_Request** requests,
                                  uint32_t request_count) const {
   Timing timing;
@@ -48,6 +54,9 @@ std::vector<Outcome> SequentialExecutor::Infer(NotificationKind kind, ConnectedW
     const ResultMessage result = DecodeResult(&reader);
     timing->compute_start = result.compute_start_ns;
     timing->compute_end = result.compute_end_ns;
+    if (context_.hold != nullptr) {
+      context_.hold->Record(static_cast<int64_t>(result.compute_end_ns - result.compute_start_ns));
+    }
     context_.Report(result.failures, batch->requests().size());
     const char* const data = message.data() + reader.data_offset();
     return ResultResponder(*batch, connection, result, data, context_.responder).Respond();
@@ -71,9 +80,16 @@ Notification SequentialExecutor::RoundTrip(NotificationKind kind, const Connecte
   uint64_t late = 0;  // and those whose timeout has passed
   timing->sent = MonotonicNs();
   Waiting waiting;
-  waiting.poll = [&] { worker.service->Poll(); };
+  RequestHold* const hold = context_.hold.get();
+  if (hold != nullptr && size > kMaxHeldBytes) hold->End();
+  waiting.poll = [&] {
+    worker.service->Poll();
+    if (hold != nullptr) hold->EndIfOver();
+  };
   waiting.end_poll = [&] { worker.service->EndPolling(); };
+  if (hold != nullptr) waiting.first_check_ns = hold->EndIfOver();
   waiting.check = [&] {
+    if (hold != nullptr) hold->EndIfOver();
     left = late = 0;
     for (size_t i = 0; i < batch->requests().size(); ++i) {
       const Cancellation cancellation = CancellationOf(batch->requests()[i], timing->exec_start);

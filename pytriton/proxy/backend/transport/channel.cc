@@ -18,7 +18,6 @@ namespace pytriton {
 namespace {
 
 constexpr size_t kMaxFds = 2;  // with one notification
-constexpr int64_t kSecondNs = 1'000'000'000;
 
 }  // namespace
 

@@ -113,6 +113,10 @@ Notification Connection::RoundTrip(NotificationKind kind, size_t request_count, 
     const EndOfPolling end(waiting);
     came = spin_.Try(has_come, is_taken);
   }
+  if (!came && waiting.first_check_ns != 0) {
+    came = AwaitUntil(&notification, waiting.first_check_ns);
+    if (!came) waiting.check();
+  }
   while (!came && !Await(&notification)) waiting.check();
   spin_.RecordWait(static_cast<int64_t>(MonotonicNs() - begin));
   if (notification.kind != static_cast<int64_t>(NotificationKind::kResult) || notification.sequence != sequence_) {
@@ -131,10 +135,19 @@ bool Connection::ReceiveNow(Notification* notification) {
 
 bool Connection::Await(Notification* notification) {
   if (!doorbell_.valid()) return channel_.Receive(notification);
-  doorbell_.Sleep(kPollIntervalMs);
+  doorbell_.Sleep(kPollIntervalMs * kMillisecondNs);
   if (ReceiveNow(notification)) return true;
   CheckAlive();
   return false;
+}
+
+bool Connection::AwaitUntil(Notification* notification, uint64_t end_ns) {
+  if (!doorbell_.valid()) {
+    channel_.AwaitUntil(end_ns);
+  } else if (const uint64_t now = MonotonicNs(); now < end_ns) {
+    doorbell_.Sleep(static_cast<int64_t>(end_ns - now));
+  }
+  return ReceiveNow(notification);
 }
 
 void Connection::CheckAlive() const {

@@ -24,6 +24,7 @@ struct Waiting {
   std::function<void()> poll;      // before each look, while it spins
   std::function<void()> end_poll;  // once it does not spin, or no more
   std::function<void()> check;     // occasionally, while it sleeps
+  uint64_t first_check_ns = 0;     // when to check first, on the monotonic clock, if that is soon
 };
 
 class Connection {
@@ -80,8 +81,9 @@ class Connection {
  private:
   // Receives the result of a batch without waiting. Returns whether there was one.
   bool ReceiveNow(Notification* notification);
-  // Sleeps for a while. Returns whether the result has arrived.
+  // Sleeps for a while, or until `end_ns`. Returns whether the result has arrived.
   bool Await(Notification* notification);
+  bool AwaitUntil(Notification* notification, uint64_t end_ns);
   // Throws ChannelError if the worker has disconnected.
   void CheckAlive() const;
 

@@ -8,6 +8,8 @@
 
 #include <cstring>
 
+#include "base/clock.h"
+
 namespace pytriton {
 
 namespace {
@@ -21,8 +23,8 @@ using Word = std::atomic<uint32_t>;
 static_assert(sizeof(Word) == sizeof(uint32_t) && Word::is_always_lock_free, "a futex is a plain word");
 
 // Sleeps while the word equals `seen`.
-void WaitAt(Word* word, uint32_t seen, int timeout_ms) {
-  const timespec timeout = {timeout_ms / 1000, timeout_ms % 1000 * 1'000'000L};
+void WaitAt(Word* word, uint32_t seen, int64_t timeout_ns) {
+  const timespec timeout = {timeout_ns / kSecondNs, timeout_ns % kSecondNs};
   syscall(SYS_futex, word, FUTEX_WAIT, seen, &timeout, nullptr, 0);
 }
 
@@ -39,7 +41,7 @@ FileDescriptor NewPage() {
 
 WakeFlag::WakeFlag() : file_(NewPage()), page_(file_.get(), kPage), word_(reinterpret_cast<Word*>(page_.data())) {}
 
-void WakeFlag::Wait(int timeout_ms) const { WaitAt(word_, 1, timeout_ms); }
+void WakeFlag::Wait(int timeout_ms) const { WaitAt(word_, 1, timeout_ms * kMillisecondNs); }
 
 void WakeFlag::Wake() {
   if (word_->exchange(0) != 0) WakeAt(word_);
@@ -65,9 +67,9 @@ Doorbell::Doorbell(char* memory)
   static_assert(sizeof(Slot) == 32 && std::atomic<int64_t>::is_always_lock_free, "the worker writes plain words");
 }
 
-void Doorbell::Sleep(int timeout_ms) const {
+void Doorbell::Sleep(int64_t timeout_ns) const {
   const uint32_t seen = own_->load(std::memory_order_acquire);
-  if (static_cast<int32_t>(seen - acknowledged_) <= 0) WaitAt(own_, seen, timeout_ms);
+  if (static_cast<int32_t>(seen - acknowledged_) <= 0) WaitAt(own_, seen, timeout_ns);
 }
 
 Notification Doorbell::Take() {
@@ -86,7 +88,7 @@ void Doorbell::Notify(const Notification& notification) {
 
 void Doorbell::AwaitAcknowledgement(int timeout_ms) const {
   const uint32_t seen = taken_->load(std::memory_order_acquire);
-  if (seen != workers_->load(std::memory_order_relaxed)) WaitAt(taken_, seen, timeout_ms);
+  if (seen != workers_->load(std::memory_order_relaxed)) WaitAt(taken_, seen, timeout_ms * kMillisecondNs);
 }
 
 void Doorbell::Notify() {

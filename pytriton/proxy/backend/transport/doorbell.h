@@ -85,7 +85,7 @@ class Doorbell {
   // Takes the result's notification out of the slot. It is an earlier one if the worker notified because it is closing.
   Notification Take();
   // Sleeps until a notification arrives or the timeout has passed.
-  void Sleep(int timeout_ms) const;
+  void Sleep(int64_t timeout_ns) const;
   // Wakes the worker for a notification that was sent over the socket.
   void Notify();
   // Puts a notification into the slot, and wakes the worker.

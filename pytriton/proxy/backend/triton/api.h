@@ -392,6 +392,12 @@ __attribute__((weak)) void PYTRITON_BatchEnds();
 // false if the guard cannot detect when the thread waits. Missing likewise.
 __attribute__((weak)) bool PYTRITON_CallWhenIdle(void (*function)(void*), void* argument);
 
+// Of the guard: from this thread, that of an instance that builds its batches. After `Hold`, Triton wakes no other
+// instance for requests, until this one waits for its next one or calls `Release`. That wakes another instance for
+// those that have arrived meanwhile; `has_more` says that there are others, too. Missing likewise.
+__attribute__((weak)) void PYTRITON_HoldRequests();
+__attribute__((weak)) void PYTRITON_ReleaseRequests(bool has_more);
+
 // Of the guard: from now on, an instance that begins to wait wakes its batcher, and batchers end their waits early.
 // Missing likewise.
 __attribute__((weak)) void PYTRITON_ExpectLostWakeUps();
