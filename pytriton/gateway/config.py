@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Sequence
 
 from pytriton.exceptions import PyTritonBadParameterError
@@ -22,6 +23,9 @@ _LIMITS = (
     "max_requests",
     "request_timeout_s",
 )
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+RESERVED_PARAMETERS = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
+"""Parameters of a request that mean something to Triton, and that the model does not get."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +40,8 @@ class GatewayConfig:
         tls_key: Path of the certificate's private key (PEM).
         api_keys: Path of a file with API keys, created by `create_key`; with None, no key is needed.
         openai: Models that are served with OpenAI's API, as `OpenAIChat`, `OpenAICompletion` or `OpenAIEmbeddings`.
+        forwarded_headers: Names of headers that become parameters of the request, which the function finds in
+            ``request.parameters`` under their names in lower case. Clients cannot set these parameters otherwise.
         cors_origins: Origins whose pages may send requests from a browser, like ``https://example.com``; ``*`` for any.
         allowed_hosts: Host names that requests may address, except for ``/health``: ``example.com`` or
             ``*.example.com``, without the port; empty for any name.
@@ -71,6 +77,7 @@ class GatewayConfig:
     tls_key: str | None = None
     api_keys: str | os.PathLike[str] | None = None
     openai: Sequence[OpenAIModel] = ()
+    forwarded_headers: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     max_header_size: int = 32 << 10
@@ -108,9 +115,23 @@ class GatewayConfig:
         for declared in self.openai:
             if not isinstance(declared, OpenAIModel):
                 raise PyTritonBadParameterError(f"openai has {declared!r}; give OpenAIChat(...) or similar.")
+        if isinstance(self.forwarded_headers, str) or not all(map(_can_be_forwarded, self.forwarded_headers)):
+            raise PyTritonBadParameterError(
+                f"forwarded_headers is {self.forwarded_headers!r}; give a tuple of names, such as 'x-tenant', but none "
+                f"of Triton's own parameters: {', '.join(RESERVED_PARAMETERS)}."
+            )
         if isinstance(self.cors_origins, str):
             raise PyTritonBadParameterError(f"cors_origins is {self.cors_origins!r}; give a tuple of origins.")
         if isinstance(self.allowed_hosts, str) or any("/" in host or not host for host in self.allowed_hosts):
             raise PyTritonBadParameterError(
                 f"allowed_hosts is {self.allowed_hosts!r}; give a tuple of names, such as 'example.com'."
             )
+
+
+def _can_be_forwarded(header: object) -> bool:
+    return (
+        isinstance(header, str)
+        and _HEADER.fullmatch(header) is not None
+        and header.lower() not in RESERVED_PARAMETERS
+        and not header.lower().startswith(("shared_memory", "pytriton_"))
+    )

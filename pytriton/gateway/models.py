@@ -90,6 +90,13 @@ class Upstream(Protocol):
         """Closes connections."""
 
 
+class Source(Protocol):
+    """What a model is told about the request to the gateway that it is called for: its id, and forwarded headers."""
+
+    id: str
+    forwarded: dict[str, str]
+
+
 class Model:
     """One model, or one version of it.
 
@@ -138,10 +145,11 @@ class Model:
             self._codec = SampleCodec(config)
         return self._codec
 
-    def call(self, arrays: Mapping[str, Array], request_id: str) -> InferenceCall:
+    def call(self, arrays: Mapping[str, Array], source: Source) -> InferenceCall:
         """Returns a request with inputs that fit the model."""
         call = self._client.call(arrays)
-        call.request_id = request_id
+        call.request_id = source.id
+        call.parameters = source.forwarded
         return call
 
     async def infer(self, call: InferenceCall) -> Reply:

@@ -13,7 +13,7 @@ import numpy as np
 from pytriton.client.core.inputs import Array, fits
 from pytriton.gateway import offload
 from pytriton.gateway.access import ApiKey
-from pytriton.gateway.config import GatewayConfig
+from pytriton.gateway.config import RESERVED_PARAMETERS, GatewayConfig
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, parse, shown, values_of
 from pytriton.gateway.models import Model, Models, Reply
@@ -34,7 +34,6 @@ _MAX_ELEMENTS = 1 << 40  # elements of a shape: more than any body has
 _MAX_PARAMETERS = 1000
 _MAX_SEQUENCE_ID = 128  # characters
 _MAX_ID = 1000  # characters of a request's id
-_OWN_PARAMETERS = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
 
 
 class _Wanted(NamedTuple):
@@ -137,9 +136,10 @@ def _call(
     request_id = _text(message.get("id", ""), "id")
     if len(request_id) > _MAX_ID:
         raise _bad(f"The id has {len(request_id)} characters, but the limit is {_MAX_ID}.")
-    call = model.call(arrays, request_id or request.id)
+    call = model.call(arrays, request)
+    call.request_id = request_id or request.id
     call.outputs = wanted.names
-    _add_parameters(call, message.get("parameters", {}))
+    _add_parameters(call, message.get("parameters", {}), config)
     if key is not None and call.correlation_id:
         call.correlation_id = own_sequence(call.correlation_id, key)
     return call, wanted._replace(id=request_id)
@@ -280,15 +280,19 @@ def _wanted(config: TritonModelConfig, message: Mapping[str, Any]) -> _Wanted:
     return _Wanted(list(binary), binary, by_default)
 
 
-def _add_parameters(call: Any, given: Any) -> None:
+def _add_parameters(call: InferenceCall, given: Any, config: GatewayConfig) -> None:
     parameters = _object(given, "parameters")
     if len(parameters) > _MAX_PARAMETERS:
         raise _bad(f"The request has {len(parameters)} parameters, but the limit is {_MAX_PARAMETERS}.")
-    call.parameters = {name: value for name, value in parameters.items() if name not in _OWN_PARAMETERS}
-    for name, value in call.parameters.items():
+    own = {name: value for name, value in parameters.items() if name not in RESERVED_PARAMETERS}
+    headers = {name.lower() for name in config.forwarded_headers}
+    for name, value in own.items():
+        if name.lower() in headers:
+            raise _bad(f"Parameter {name!r} is taken from the header of that name.")
         can_be_sent = isinstance(value, str | float) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
         if not can_be_sent or name.startswith("shared_memory") or name == "pytriton_callers":
             raise _bad(f"Parameter {name[:50]!r} has a value that cannot be sent, or is reserved.")
+    call.parameters = {**own, **call.parameters}
     sequence = parameters.get("sequence_id", 0)
     if not _is_sequence_id(sequence):
         raise _bad(

@@ -58,7 +58,7 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
     if not samples.arrays:
         await send_json(send, [])
         return
-    outputs = await _outputs(model, samples, request.id)
+    outputs = await _outputs(model, samples, request)
     size = sum(map(offload.size_of_arrays, outputs))
     body, media_type = await offload.run(size, _response, model, outputs, samples, request)
     headers = None if media_type in (_JSON[0], npy.MEDIA_TYPE) else _FILE_HEADERS
@@ -112,11 +112,11 @@ def _stream_type(model: Model, request: Request) -> str | None:
     return _LINES if model.config.decoupled else None
 
 
-async def _outputs(model: Model, samples: Samples, request_id: str) -> list[dict[str, Array]]:
+async def _outputs(model: Model, samples: Samples, request: Request) -> list[dict[str, Array]]:
     """Sends all requests, and returns their outputs; those of the parts of a batch are joined."""
     if len(samples.arrays) == 1:
-        return [await _infer(model, samples.arrays[0], request_id)]
-    outputs = await send_several(samples.arrays, functools.partial(_infer, model, request_id=request_id))
+        return [await _infer(model, samples.arrays[0], request)]
+    outputs = await send_several(samples.arrays, functools.partial(_infer, model, request=request))
     if samples.layout != "batch":
         return outputs
     ends = list(itertools.accumulate(max(map(len, arrays.values())) for arrays in samples.arrays))
@@ -126,8 +126,8 @@ async def _outputs(model: Model, samples: Samples, request_id: str) -> list[dict
         raise translated(error) from error
 
 
-async def _infer(model: Model, arrays: dict[str, Array], request_id: str) -> dict[str, Array]:
-    call = await offload.run(offload.size_of_arrays(arrays), model.call, arrays, request_id)
+async def _infer(model: Model, arrays: dict[str, Array], request: Request) -> dict[str, Array]:
+    call = await offload.run(offload.size_of_arrays(arrays), model.call, arrays, request)
     reply = await model.infer(call)
     return await offload.run(offload.size_of(reply), getattr, reply, "outputs")
 
@@ -164,7 +164,7 @@ def _file(outputs: Mapping[str, Array], config: TritonModelConfig, request: Requ
 async def _parts(model: Model, samples: Samples, request: Request, media_type: str) -> AsyncGenerator[bytes, None]:
     frame = _event if media_type == EVENTS else _line
     has_begun = False
-    responses = model.stream(model.call(samples.arrays[0], request.id))
+    responses = model.stream(model.call(samples.arrays[0], request))
     try:
         async for replies in responses:
             has_begun = True

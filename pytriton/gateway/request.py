@@ -66,6 +66,8 @@ class Request:
         """The name of its model, once the model is known to exist."""
         self.stream_error: RequestError | None = None
         """The error that ended a stream after its response had begun."""
+        self.forwarded: dict[str, str] = {}
+        """The headers that become parameters of the request to the model."""
         self.key_name = ""
         """The name of its API key."""
         method: str = scope["method"]

@@ -105,7 +105,7 @@ class OpenAIEndpoints:
     async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         declared, model = await self._find(body, OpenAIEmbeddings, request, key)
         params, texts, calls = await offload.run(len(body), self._read_embeddings, body, declared, model.config)
-        replies = await send_several([model.call(arrays, request.id) for arrays in calls], model.infer)
+        replies = await send_several([model.call(arrays, request) for arrays in calls], model.infer)
         tokens = await _counted(declared, texts)
         size = len(body) + sum(map(offload.size_of, replies))
         response = await offload.run(size, _embedded, replies, declared, params, tokens, model.config.batching)
@@ -163,7 +163,7 @@ class OpenAIEndpoints:
         size = sum(len(prompt) for prompt, _ in samples)
         inputs = await offload.run(size, _arrays, model.config, [sample for _, sample in samples])
         texts = [
-            _Text(model, arrays, output, params.stops, request.id) for arrays in inputs for _ in range(params.choices)
+            _Text(model, arrays, output, params.stops, request) for arrays in inputs for _ in range(params.choices)
         ]
         usage = _Usage(declared, [prompt for prompt, _ in samples])
         head = {
@@ -228,12 +228,12 @@ class _Text:
     """One text that is being generated."""
 
     def __init__(
-        self, model: Model, arrays: Mapping[str, Array], output: str, stops: list[str], request_id: str
+        self, model: Model, arrays: Mapping[str, Array], output: str, stops: list[str], request: Request
     ) -> None:
         self._model = model
         self._output = output
         self._stop = StopSequences(stops)
-        self._call = model.call(arrays, request_id)
+        self._call = model.call(arrays, request)
         self.reason = "stop"
 
     async def pieces(self) -> AsyncGenerator[str, None]:

@@ -345,6 +345,7 @@ def test_a_port_in_use(served):
         {"drain_secs": -1},
         {"tls_key": "k"},
         {"cors_origins": "*"},
+        {"forwarded_headers": "x-tenant"},
         {"allowed_hosts": "a"},
     ],
 )
