@@ -208,14 +208,22 @@ class LimitedProtocol(HttpToolsProtocol):
         self._deadline = self.loop.time() + self.limits.read_timeout_s
 
     def on_headers_complete(self) -> None:
-        """Starts the application, unless the headers are too large."""
+        """Starts the application, unless the headers are too large, or do not name the host.
+
+        A request with several hosts may be one host's for this server, and another's for a proxy in front (RFC 9112,
+        section 3.2).
+        """
         if self._is_over or self._is_full or self.parser.should_upgrade():  # see `_parse`
             return
-        size = len(self.url)
+        size, hosts = len(self.url), 0
         for name, value in self.headers:
             size += len(name) + len(value)
+            hosts += name == b"host"
         if size > self.limits.max_header_size:
             self._refuse(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            return
+        if hosts != 1 and (hosts or self.parser.get_http_version() != "1.0"):
+            self.send_400_response("The request must have one Host header.")
             return
         super().on_headers_complete()
         self._in_head, self._received = False, 0

@@ -133,3 +133,23 @@ def test_malformed_http_does_not_fill_the_log(gateway, caplog):
         with connected(gateway, data) as connection:
             assert received(connection).startswith(b"HTTP/1.1 400 ")
     assert caplog.records == []
+
+
+@pytest.mark.parametrize("hosts", [[], ["a", "b"], ["a", "a"]], ids=["none", "two", "twice"])
+def test_a_request_that_does_not_name_one_host_is_refused(gateway, hosts):
+    fields = "".join(f"Host: {host}\r\n" for host in hosts)
+    refused = f"GET /health/live HTTP/1.1\r\n{fields}\r\n".encode()
+    with connected(gateway, refused + request("/health/live", method="GET")) as connection:
+        responses = received(connection)
+    assert responses.startswith(b"HTTP/1.1 400 ")
+    assert responses.endswith(b"The request must have one Host header.")
+
+    with connected(gateway, request("/health/live", method="GET") + refused) as connection:
+        responses = received(connection)
+    assert responses.startswith(b"HTTP/1.1 200 ")
+    assert responses.count(b"HTTP/1.1 ") == 1
+
+
+def test_a_request_of_http_1_0_may_lack_the_host(gateway):
+    with connected(gateway, b"GET /health/live HTTP/1.0\r\n\r\n") as connection:
+        assert received(connection).startswith(b"HTTP/1.1 200 ")
