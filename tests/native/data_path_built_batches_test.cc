@@ -284,6 +284,16 @@ void ABatchThatTakesLongToCopyHoldsNoRequests() {
   built.CheckAllEchoed();
 }
 
+void RequestsAreReleasedBeforeAnInstanceWaitsForItsWorker() {
+  BuiltBatches built(8);
+  const OtherInstance other(&built.model());
+  built.model().Unbind();
+  const Sent* const sent = built.Send({1, 3});
+  BeIdle();
+  CHECK((told == Told{"hold", "release"}));
+  CHECK(sent->failed_with(TRITONSERVER_ERROR_UNAVAILABLE, "has no worker"));
+}
+
 void FunctionsThatTakeLongHoldNoRequests() {
   pytriton::RequestHold hold;
   for (int i = 0; i < 20; ++i) hold.Record(1'000'000);
@@ -344,6 +354,8 @@ int main(int argc, char** argv) {
           {"requests_are_released_once_a_batch_takes_long", RequestsAreReleasedOnceABatchTakesLong},
           {"a_full_batch_leaves_requests_to_other_instances", AFullBatchLeavesRequestsToOtherInstances},
           {"a_batch_that_takes_long_to_copy_holds_no_requests", ABatchThatTakesLongToCopyHoldsNoRequests},
+          {"requests_are_released_before_an_instance_waits_for_its_worker",
+           RequestsAreReleasedBeforeAnInstanceWaitsForItsWorker},
           {"functions_that_take_long_hold_no_requests", FunctionsThatTakeLongHoldNoRequests},
           {"an_instance_that_is_removed_executes_its_last_batch", AnInstanceThatIsRemovedExecutesItsLastBatch},
           {"each_request_is_a_batch_where_the_guard_cannot_call", EachRequestIsABatchWhereTheGuardCannotCall},

@@ -41,6 +41,7 @@ BEHAVIOURS = {
         "requests_are_released_once_a_batch_takes_long",
         "a_full_batch_leaves_requests_to_other_instances",
         "a_batch_that_takes_long_to_copy_holds_no_requests",
+        "requests_are_released_before_an_instance_waits_for_its_worker",
         "functions_that_take_long_hold_no_requests",
         "an_instance_that_is_removed_executes_its_last_batch",
         "each_request_is_a_batch_where_the_guard_cannot_call",

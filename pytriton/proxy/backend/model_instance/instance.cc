@@ -296,6 +296,7 @@ void Instance::ExecuteBatch(TRITONBACKEND_Request** requests, uint32_t request_c
   for (int i = 0; i < 2; ++i) {
     std::optional<WorkerPool::Lease> worker = TakeLiveWorker();
     if (!worker.has_value()) {
+      if (context_.hold != nullptr) context_.hold->End();  // it may have to wait for its worker
       worker.emplace(TakeOwnWorker());
       try {
         if (!alive()) Connect(kReconnectTimeoutMs, is_any_wanted);
