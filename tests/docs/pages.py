@@ -139,7 +139,8 @@ class PageRun:
             triton.run()
             with contextlib.ExitStack() as stack:
                 if gateway is not None:
-                    gateway_server = GatewayServer(Gateway(triton), dataclasses.replace(gateway, port=0))
+                    config = dataclasses.replace(gateway, port=0)
+                    gateway_server = GatewayServer(Gateway(triton, config), config)
                     gateway_server.start()
                     stack.callback(gateway_server.stop, _STOP_S)
                     self._ports[str(gateway.port)] = gateway_server.url.rpartition(":")[2]

@@ -95,7 +95,7 @@ def test_help_has_the_defaults(capsys):
     shown = " ".join(capsys.readouterr().out.split())
     assert "The port; 0 chooses a free one. Default: 8080." in shown
     assert "at level INFO by the logger pytriton.gateway.access. Default: false." in shown
-    assert "with None, no key is needed. --cors" in shown
+    assert "with None, no key is needed. --forwarded" in shown
 
 
 @pytest.mark.parametrize("command_line", [["serve"], ["gateway"]])
