@@ -148,7 +148,7 @@ class Service:
                 return report
         reason = "its process exited" if readable else f"{timeout_s:.0f} s passed"
         tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-20:])
-        raise ServiceError(f"{reason} before the server was {event!r}; the end of its log, {self.log}:\n{tail}")
+        raise ServiceError(f"{reason} before the server was {event!r}; the end of its log, {self.log.name}:\n{tail}")
 
 
 def memory_mb(pids: set[int]) -> float:

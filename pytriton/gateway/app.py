@@ -95,7 +95,6 @@ class Gateway:
         self._traffic = Traffic()
         self._budget = BodyBudget(self._config.max_total_body_size, self._config.max_stream_backlog)
         self._readiness: asyncio.Future[bool] | None = None  # the query in progress
-        self._forwarded = [name.lower() for name in self._config.forwarded_headers]
         self._in_flight = 0
         self.lost = 0
         """Number of requests that took longer than the gateway's exit timeout."""
@@ -163,8 +162,8 @@ class Gateway:
         request_id = request.header("x-request-id")
         if request_id and not _is_request_id(request_id):
             request_id = ""
-        if self._forwarded:
-            request.forwarded = {name: request.headers[name] for name in self._forwarded if name in request.headers}
+        if names := self._config.forwarded_names:
+            request.forwarded = {name: request.headers[name] for name in names if name in request.headers}
         request.id = request_id or f"{_ID_PREFIX}{next(_numbers):x}"
         with about(request) if is_collecting() else contextlib.nullcontext():
             if not self._config.access_log or request.path in _HEALTH:

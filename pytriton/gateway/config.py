@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import os
 import re
@@ -126,6 +127,11 @@ class GatewayConfig:
             raise PyTritonBadParameterError(
                 f"allowed_hosts is {self.allowed_hosts!r}; give a tuple of names, such as 'example.com'."
             )
+
+    @functools.cached_property
+    def forwarded_names(self) -> tuple[str, ...]:
+        """The names of `forwarded_headers` in lower case."""
+        return tuple(name.lower() for name in self.forwarded_headers)
 
 
 def _can_be_forwarded(header: object) -> bool:

@@ -285,9 +285,8 @@ def _add_parameters(call: InferenceCall, given: Any, config: GatewayConfig) -> N
     if len(parameters) > _MAX_PARAMETERS:
         raise _bad(f"The request has {len(parameters)} parameters, but the limit is {_MAX_PARAMETERS}.")
     own = {name: value for name, value in parameters.items() if name not in RESERVED_PARAMETERS}
-    headers = {name.lower() for name in config.forwarded_headers}
     for name, value in own.items():
-        if name.lower() in headers:
+        if name.lower() in config.forwarded_names:
             raise _bad(f"Parameter {name!r} is taken from the header of that name.")
         can_be_sent = isinstance(value, str | float) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
         if not can_be_sent or name.startswith("shared_memory") or name == "pytriton_callers":
