@@ -152,6 +152,10 @@ BEHAVIOURS = {
         "an_output_is_named_if_responses_are_cached",
         "inputs_have_the_batch_before_their_dimensions",
     ],
+    "memory_copy": [
+        "blocks_of_any_size_are_copied_whole",
+        "threads_copy_at_the_same_time",
+    ],
     "services_calls": [
         "calls_come_back",
         "replies_are_the_workers_until_it_releases_them",

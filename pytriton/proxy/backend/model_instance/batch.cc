@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/memory_copy.h"
 #include "triton/bytes_tensor.h"
 #include "triton/datatype.h"
 #include "triton/error.h"
@@ -188,7 +189,7 @@ TRITONSERVER_InferenceTrace* TraceOf(TRITONBACKEND_Request* request) {
 void CopyTensor(char* target, const char* source, int64_t size, int64_t device) {
   if (size == 0) return;  // empty buffers may have no address
   if (device == kInMemory) {
-    std::memcpy(target, source, size);
+    CopyMemory(target, source, size);
   } else {
     cuda::Copy(target, source, size, device);
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/processors.h"
 #include "base/switches.h"
 #include "transport/cpu_limit.h"
 
@@ -33,9 +34,7 @@ int64_t Now() { return static_cast<int64_t>(MonotonicNs()); }
 
 int CountAllowed() {
   if (IsSwitchedOff("PYTRITON_SPIN")) return 0;
-  cpu_set_t processors;
-  if (sched_getaffinity(0, sizeof(processors), &processors) != 0) return 0;
-  return AdaptiveSpin::MaxSpinning(CPU_COUNT(&processors), CpuLimit());
+  return AdaptiveSpin::MaxSpinning(ProcessorCount(), CpuLimit());
 }
 
 int Limit() {
