@@ -43,11 +43,11 @@ void BatchesWaitWhileTheyAreShort() {
 void LargeBatchesWaitOnlyIfTheyCallOtherModels() {
   BatchDurations durations;
   RecordShortOnes(&durations);
-  durations.Record(kQuickNs, 9, false);
+  durations.Record(kQuickNs, 17, false);
   CHECK(!durations.ShouldWait());
   BatchDurations calling;
   RecordShortOnes(&calling, true);
-  calling.Record(kQuickNs, 9, true);
+  calling.Record(kQuickNs, 17, true);
   CHECK(calling.ShouldWait());
 }
 

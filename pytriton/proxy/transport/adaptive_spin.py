@@ -21,8 +21,8 @@ _MIN_BACKOFF = 8
 _MIN_CONTENDED_BACKOFF = 32
 _MAX_BACKOFF = 1024
 
-_FEW_REQUESTS = 8
-_BACKLOG_BATCHES = 32  # batches after a large one, before spinning is tried again
+_FEW_REQUESTS = 16
+_BACKLOG_BATCHES = 256  # batches after a large one, before spinning is tried again
 
 _cpu_limit = functools.cache(cpu_limit)
 _shares_cpu_limit = False

@@ -137,8 +137,8 @@ def test_spinning_pauses_less_once_it_has_paid_off(spin):
 def test_a_thread_sleeps_while_requests_queue_and_once_more_afterwards(spin):
     busy(spin)
 
-    assert Post().wait(spin, batch_size=8) == "awake"
-    assert [Post().wait(spin, batch_size) for batch_size in (9, *[1, 8] * 15, 1, 1, 1)] == ["asleep"] * 32 + [
+    assert Post().wait(spin, batch_size=16) == "awake"
+    assert [Post().wait(spin, batch_size) for batch_size in (17, *[1, 16] * 127, 1, 1, 1)] == ["asleep"] * 256 + [
         "awake"
     ] * 2
 

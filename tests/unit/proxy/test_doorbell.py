@@ -100,7 +100,7 @@ def test_a_worker_sleeps_for_the_next_notification_while_requests_queue(backend,
         return spin(*args)
 
     monkeypatch.setattr(AdaptiveSpin, "_spin", watched)
-    for sequence, (batch_size, may_be_awake) in enumerate([(1, True), (8, True), (9, False), (8, False)], start=1):
+    for sequence, (batch_size, may_be_awake) in enumerate([(1, True), (16, True), (17, False), (16, False)], start=1):
         awake.clear()
         workers._spin._average_ns = workers._spin._backoff = 0
         thread, got = receiving(lambda: workers.receive(batch_size))  # noqa: B023

@@ -78,7 +78,7 @@ class TestSelector:
 
     def test_it_sleeps_while_requests_queue(self, selector, pair, spun):
         select_many(selector, pair)
-        selector.batch_size = 9
+        selector.batch_size = 17
 
         assert selector.select(0.01) == []
 

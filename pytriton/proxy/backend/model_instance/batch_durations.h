@@ -30,7 +30,7 @@ class BatchDurations {
       next_pause_ = std::max(next_pause_ - 1, kMinPause);
     }
     // Large batches gain little, unless another model shares the processor with the callable.
-    if (request_count > kFewRequests && !has_called) pause_ = std::max(pause_, kMinPause);
+    if (request_count > kFewRequests && !has_called) pause_ = std::max(pause_, kLargePause);
     should_wait_ = average_excess_ns_ < 0 && pause_ == 0;
   }
   // Whether the next batch should wait; from any thread.
@@ -40,7 +40,8 @@ class BatchDurations {
   static constexpr int64_t kMaxExcess = 4;
   static constexpr int kMinPause = 32;
   static constexpr int kMaxPause = 1024;
-  static constexpr size_t kFewRequests = 8;
+  static constexpr int kLargePause = 256;
+  static constexpr size_t kFewRequests = 16;
 
   int64_t average_excess_ns_ = ShortNs(0);  // moving average of the difference to a short duration
   int pause_ = 0;                           // remaining batches until one may wait again

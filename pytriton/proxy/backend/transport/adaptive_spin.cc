@@ -19,8 +19,8 @@ constexpr int64_t kMaxWaitNs = 400'000;  // longer waits are not worth spinning 
 constexpr int64_t kSlackNs = 20'000;
 constexpr int kMaxBackoff = 1024;
 constexpr int64_t kLongYieldNs = 1'000'000;
-constexpr size_t kFewRequests = 8;
-constexpr int kBacklogBatches = 32;  // batches after a large one, before spinning is tried again
+constexpr size_t kFewRequests = 16;
+constexpr int kBacklogBatches = 256;  // batches after a large one, before spinning is tried again
 
 std::atomic<int> spinning_for_results{0};
 std::atomic<int> spinning_for_requests{0};
