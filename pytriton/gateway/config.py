@@ -27,6 +27,8 @@ _LIMITS = (
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 RESERVED_PARAMETERS = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
 """Parameters of a request that mean something to Triton, and that the model does not get."""
+RESERVED_PREFIXES = ("shared_memory", "pytriton_")
+"""Beginnings of parameters that clients of the gateway cannot set."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,5 +141,5 @@ def _can_be_forwarded(header: object) -> bool:
         isinstance(header, str)
         and _HEADER.fullmatch(header) is not None
         and header.lower() not in RESERVED_PARAMETERS
-        and not header.lower().startswith(("shared_memory", "pytriton_"))
+        and not header.lower().startswith(RESERVED_PREFIXES)
     )

@@ -13,7 +13,7 @@ import numpy as np
 from pytriton.client.core.inputs import Array, fits
 from pytriton.gateway import offload
 from pytriton.gateway.access import ApiKey
-from pytriton.gateway.config import RESERVED_PARAMETERS, GatewayConfig
+from pytriton.gateway.config import RESERVED_PARAMETERS, RESERVED_PREFIXES, GatewayConfig
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, parse, shown, values_of
 from pytriton.gateway.models import Model, Models, Reply
@@ -289,7 +289,7 @@ def _add_parameters(call: InferenceCall, given: Any, config: GatewayConfig) -> N
         if name.lower() in config.forwarded_names:
             raise _bad(f"Parameter {name!r} is taken from the header of that name.")
         can_be_sent = isinstance(value, str | float) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
-        if not can_be_sent or name.startswith("shared_memory") or name == "pytriton_callers":
+        if not can_be_sent or name.startswith(RESERVED_PREFIXES):
             raise _bad(f"Parameter {name[:50]!r} has a value that cannot be sent, or is reserved.")
     call.parameters = {**own, **call.parameters}
     sequence = parameters.get("sequence_id", 0)

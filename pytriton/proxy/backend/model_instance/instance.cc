@@ -84,13 +84,9 @@ Instance::Instance(TRITONBACKEND_ModelInstance* instance, Observer on_connect, S
       config_(ModelConfig::Of(ModelOf(instance))),
       worker_file_(supervisor_ == nullptr ? ReadWorkerFile(ModelOf(instance)) : WorkerFile()),
       identity_(IdentityOf(instance, config_, worker_file_)),
-      context_{identity_.model,
-               RequestStatistics(instance),
+      context_{identity_.model, RequestStatistics(instance),
                RequestResponder(supervisor_ == nullptr ? worker_file_.cached_output : config_.CachedOutput()),
-               std::make_unique<WarmupGuard>(config_.WarmupCount()),
-               metrics->Join(identity_.model, identity_.version),
-               config_.IsBatchedByBackend() ? std::make_unique<RequestHold>() : nullptr,
-               {}},
+               std::make_unique<WarmupGuard>(config_.WarmupCount()), metrics->Join(identity_.model, identity_.version)},
       warmups_left_(config_.WarmupCount()),
       sequential_executor_(&context_) {
   Check(TRITONBACKEND_ModelServer(ModelOf(instance), &server_));
@@ -296,7 +292,7 @@ void Instance::ExecuteBatch(TRITONBACKEND_Request** requests, uint32_t request_c
   for (int i = 0; i < 2; ++i) {
     std::optional<WorkerPool::Lease> worker = TakeLiveWorker();
     if (!worker.has_value()) {
-      if (context_.hold != nullptr) context_.hold->End();  // it may have to wait for its worker
+      context_.hold->End();  // it may have to wait for its worker
       worker.emplace(TakeOwnWorker());
       try {
         if (!alive()) Connect(kReconnectTimeoutMs, is_any_wanted);

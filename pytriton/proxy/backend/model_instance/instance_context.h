@@ -34,8 +34,8 @@ struct InstanceContext {
   const RequestResponder responder;
   const std::unique_ptr<WarmupGuard> warmup;
   const std::unique_ptr<InstanceMetrics> metrics;
-  const std::unique_ptr<RequestHold> hold;  // null if Triton makes the batches
-  std::vector<uint32_t> input_ranks;        // dimensions of each input of the worker; 0 if they are unknown
+  std::vector<uint32_t> input_ranks = {};  // dimensions of each input of the worker; 0 if they are unknown
+  const std::unique_ptr<RequestHold> hold = std::make_unique<RequestHold>();
 };
 
 }  // namespace pytriton

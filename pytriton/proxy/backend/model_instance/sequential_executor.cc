@@ -54,9 +54,7 @@ std::vector<Outcome> SequentialExecutor::Infer(NotificationKind kind, ConnectedW
     const ResultMessage result = DecodeResult(&reader);
     timing->compute_start = result.compute_start_ns;
     timing->compute_end = result.compute_end_ns;
-    if (context_.hold != nullptr) {
-      context_.hold->Record(static_cast<int64_t>(result.compute_end_ns - result.compute_start_ns));
-    }
+    context_.hold->Record(static_cast<int64_t>(result.compute_end_ns - result.compute_start_ns));
     context_.Report(result.failures, batch->requests().size());
     const char* const data = message.data() + reader.data_offset();
     return ResultResponder(*batch, connection, result, data, context_.responder).Respond();
@@ -81,15 +79,15 @@ Notification SequentialExecutor::RoundTrip(NotificationKind kind, const Connecte
   timing->sent = MonotonicNs();
   Waiting waiting;
   RequestHold* const hold = context_.hold.get();
-  if (hold != nullptr && size > kMaxHeldBytes) hold->End();
+  if (size > kMaxHeldBytes) hold->End();
   waiting.poll = [&] {
     worker.service->Poll();
-    if (hold != nullptr) hold->EndIfOver();
+    hold->EndIfOver();
   };
   waiting.end_poll = [&] { worker.service->EndPolling(); };
-  if (hold != nullptr) waiting.first_check_ns = hold->EndIfOver();
+  waiting.first_check_ns = hold->EndIfOver();
   waiting.check = [&] {
-    if (hold != nullptr) hold->EndIfOver();
+    hold->EndIfOver();
     left = late = 0;
     for (size_t i = 0; i < batch->requests().size(); ++i) {
       const Cancellation cancellation = CancellationOf(batch->requests()[i], timing->exec_start);
