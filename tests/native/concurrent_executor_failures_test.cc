@@ -396,7 +396,6 @@ void ABrokenConnectionEndsItsCallChains() {
                                              pytriton::RequestResponder(""),
                                              std::make_unique<pytriton::WarmupGuard>(0),
                                              metrics.Join("client", 1),
-                                             nullptr,
                                              {0}};
   Sent sent({Numbers("A", TRITONSERVER_TYPE_FP32, {1, 3}, &random)}, {"OUT_A"});
   sent.request.parameters.push_back({pytriton::kCallersParameter, TRITONSERVER_PARAMETER_STRING, "place 1 1 caller"});
