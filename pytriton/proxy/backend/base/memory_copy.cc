@@ -6,7 +6,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
-#include <memory>
 #include <mutex>
 #include <system_error>
 #include <thread>
@@ -23,9 +22,17 @@ constexpr int64_t kPartSize = 128 << 10;
 // A thread that takes part in copies.
 class CopyThread {
  public:
-  CopyThread() : thread_([this] { Run(); }) {}
+  CopyThread() {
+    if (ProcessorCount() < 2) return;
+    try {
+      thread_ = std::thread([this] { Run(); });
+    } catch (const std::system_error&) {  // too many threads: each copies alone
+    }
+  }
 
   ~CopyThread() {
+    turn_.lock();  // for ever: when a process exits, its other threads may still copy
+    if (!thread_.joinable()) return;
     {
       const std::lock_guard<std::mutex> lock(mutex_);
       stopping_ = true;
@@ -37,8 +44,9 @@ class CopyThread {
   CopyThread(const CopyThread&) = delete;
   CopyThread& operator=(const CopyThread&) = delete;
 
-  // Copies together with the thread; returns false, without copying, while it takes part in another copy.
+  // Copies together with the thread; returns false, without copying, if there is none or it takes part in another copy.
   bool Copy(char* target, const char* source, int64_t size) {
+    if (!thread_.joinable()) return false;
     const std::unique_lock<std::mutex> turn(turn_, std::try_to_lock);
     if (!turn.owns_lock()) return false;
     {
@@ -95,21 +103,12 @@ class CopyThread {
   std::thread thread_;
 };
 
-std::unique_ptr<CopyThread> NewThread() {
-  if (ProcessorCount() < 2) return nullptr;
-  try {
-    return std::make_unique<CopyThread>();
-  } catch (const std::system_error&) {  // too many threads
-    return nullptr;
-  }
-}
-
 }  // namespace
 
 void CopyMemory(char* target, const char* source, int64_t size) {
   if (size >= kLeastForTwo) {
-    static const std::unique_ptr<CopyThread> thread = NewThread();
-    if (thread != nullptr && thread->Copy(target, source, size)) return;
+    static CopyThread thread;
+    if (thread.Copy(target, source, size)) return;
   }
   std::memcpy(target, source, size);
 }
