@@ -97,12 +97,14 @@ bool IsRecentAmd() {
 // Has glibc copy memory without the instruction REP MOVSB, which takes up to seven times as long on these processors,
 // depending on the alignment. glibc 2.39 and later do not use it there.
 void AvoidSlowCopies() {
+  constexpr char kVariable[] = "GLIBC_TUNABLES";
+  constexpr char kThreshold[] = "glibc.cpu.x86_rep_movsb_threshold";
   if (!IsRecentAmd()) return;
-  const char* usual = std::getenv("GLIBC_TUNABLES");
+  const char* usual = std::getenv(kVariable);
   std::string tunables = usual == nullptr ? "" : usual;
-  if (tunables.find("x86_rep_movsb_threshold") != std::string::npos) return;
+  if (tunables.find(kThreshold) != std::string::npos) return;
   if (!tunables.empty()) tunables += ":";
-  setenv("GLIBC_TUNABLES", (tunables + "glibc.cpu.x86_rep_movsb_threshold=0x7fffffffffff").c_str(), 1);
+  setenv(kVariable, (tunables + kThreshold + "=0x7fffffffffff").c_str(), 1);
 }
 
 std::string FolderOf(const std::string& path) { return path.substr(0, path.rfind('/') + 1); }
