@@ -72,6 +72,27 @@ def test_a_thousand_streams_in_flight_on_one_instance_all_complete_in_order(thou
         assert values == [*range(number, number + RESPONSE_COUNT), None]
 
 
+def test_each_of_many_plain_generators_that_never_pause_has_its_share():
+    sent = collections.Counter()
+
+    def infer(requests):
+        number = number_of(requests)
+        for value in range(1_000_000_000):
+            yield responses_to(requests, value)
+            sent[number] += 1
+
+    with running_triton() as triton, contextlib.ExitStack() as stack:
+        bind_stream(triton, "m", infer, one_by_one(decoupled=True))
+        triton.run()
+        for number in range(8):
+            stream = stack.enter_context(contextlib.closing(Stream(triton)))
+            assert stream.send("m", number).reply().y == 0
+        before = sent.copy()
+        time.sleep(2)
+        shares = [sent[number] - before[number] for number in range(8)]
+    assert min(shares) > max(shares) / 4
+
+
 @pytest.mark.slow
 def test_memory_returns_after_thousands_of_streams(thousands):
     triton, _ = thousands

@@ -14,6 +14,8 @@ from typing import Generic, TypeVar
 
 _Item = TypeVar("_Item")
 
+_MOST_LEFT = 64  # more would make the holder late, and those who queue work even later
+
 
 class CombiningLock(Generic[_Item]):
     """A lock that queues work for the thread that holds it.
@@ -26,10 +28,14 @@ class CombiningLock(Generic[_Item]):
         self._do = weakref.WeakMethod(do)  # a reference cycle would keep that object's shared memory mapped
         self._lock = threading.Lock()
         self._left: collections.deque[_Item] = collections.deque()
+        self._waiting: collections.deque[None] = collections.deque()  # an item for each thread that waits for the lock
 
     def __enter__(self) -> None:
         """Waits for the lock, and does the queued work."""
-        self._lock.acquire()
+        if not self._lock.acquire(blocking=False):
+            self._waiting.append(None)
+            self._lock.acquire()
+            self._waiting.pop()
         self._do_left()
 
     def __exit__(self, *_: object) -> None:
@@ -39,8 +45,8 @@ class CombiningLock(Generic[_Item]):
                 self._do_left()
             finally:
                 self._lock.release()
-            # A thread that queued work just now may have found the lock taken.
-            if not self._left or not self._lock.acquire(blocking=False):
+            # A thread that queued work just now may have found the lock taken. One that waits for it does that work.
+            if not self._left or self._waiting or not self._lock.acquire(blocking=False):
                 return
 
     def enter_if_free(self) -> bool:
@@ -51,7 +57,16 @@ class CombiningLock(Generic[_Item]):
         return True
 
     def leave(self, item: _Item) -> None:
-        """Queues work for the thread that holds the lock, or does it if the lock is free."""
+        """Queues work for the thread that holds the lock, or does it if the lock is free.
+
+        Waits for the lock while much work is queued: threads that queue it without a pause would otherwise be faster
+        than the one that does it.
+        """
+        if len(self._left) >= _MOST_LEFT:
+            self.__enter__()
+            self._left.append(item)
+            self.__exit__()
+            return
         self._left.append(item)
         if self._lock.acquire(blocking=False):
             self.__exit__()

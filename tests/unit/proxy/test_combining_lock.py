@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 
-from pytriton.proxy.worker.combining_lock import CombiningLock
+from pytriton.proxy.worker.combining_lock import _MOST_LEFT, CombiningLock
 
 
 class Work:
@@ -64,6 +64,49 @@ def test_nothing_is_lost_or_out_of_order_with_many_threads():
         thread.join()
     for thread in range(8):
         assert [number for each, number in done if each == thread] == list(range(500))
+
+
+def test_threads_wait_while_much_work_is_queued():
+    work = Work()
+    left = threading.Event()
+
+    def leave_all():
+        for number in range(_MOST_LEFT + 1):
+            if number == _MOST_LEFT:
+                left.set()
+            work.lock.leave(number)
+
+    with work.lock:
+        thread = threading.Thread(target=leave_all)
+        thread.start()
+        assert left.wait(10)
+        thread.join(0.1)
+        assert thread.is_alive()
+        assert len(work.lock._left) == _MOST_LEFT
+    thread.join(10)
+    assert work.done == list(range(_MOST_LEFT + 1))
+
+
+def test_a_holder_whose_work_does_not_end_hands_the_lock_over():
+    handed_over = threading.Event()
+    begun = threading.Event()
+
+    class Endless(Work):
+        def do(self, left):
+            if not handed_over.is_set():
+                self.lock._left.append(0)
+            if len(self.done) > 10:
+                begun.set()
+            self.done.append(1)
+
+    work = Endless()
+    holder = threading.Thread(target=work.lock.leave, args=[0])
+    holder.start()
+    assert begun.wait(10)
+    with work.lock:
+        handed_over.set()
+    holder.join(10)
+    assert not holder.is_alive()
 
 
 def test_nothing_keeps_its_owner_alive():
