@@ -197,7 +197,7 @@ class Intruder:
 
 
 @pytest.mark.timeout(700)
-@pytest.mark.parametrize("seconds", [8, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [4, pytest.param(600, marks=pytest.mark.slow)])
 def test_random_bytes_on_the_sockets_neither_stop_models_nor_leak(seconds, caplog):
     caplog.set_level(logging.CRITICAL, "pytriton")  # what pytest keeps of the log would keep memory, too
     with running_triton() as triton:

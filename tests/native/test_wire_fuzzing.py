@@ -39,7 +39,7 @@ def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.timeout(700)
-@pytest.mark.parametrize("seconds", [10, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [3, pytest.param(600, marks=pytest.mark.slow)])
 def test_libfuzzer_finds_no_message_that_the_cpp_decoder_mishandles(fuzzer: Path, tmp_path: Path, seconds: int) -> None:
     corpus = tmp_path / "corpus"
     corpus.mkdir()
