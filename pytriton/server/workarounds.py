@@ -32,6 +32,9 @@ class Workaround(enum.Enum):
     DEEP_STACKS = "deep-stacks", ServerVersion(2, 59, 1)
     """Large forms and nested JSON overflow the stack (CVE-2025-23310, CVE-2025-23311, CVE-2025-23325)."""
 
+    ENDING_STREAMS = "ending-streams", None
+    """A response in the moment in which its gRPC stream ends stops all streams, or crashes the server."""
+
     FAILED_WARMUPS = "failed-warmups", None
     """A failing warm-up may crash the server."""
 

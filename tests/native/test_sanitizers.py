@@ -218,6 +218,7 @@ def test_the_arena_under_stress(native: Any, programs: dict[str, Path], sanitize
         pytest.param("response_queue_stress", id="the queue of responses loses none"),
         pytest.param("model_config", id="clients see the batcher whose work the backend does"),
         pytest.param("hanging_calls", id="each call that hangs is counted once"),
+        pytest.param("streams", id="streams end between responses"),
     ],
 )
 def test_the_guard(native: Any, programs: dict[str, Path], program: str, sanitizer: str) -> None:

@@ -24,6 +24,7 @@
 #include "guard/metrics.h"
 #include "guard/model_config.h"
 #include "guard/settling.h"
+#include "guard/stream_requests.h"
 #include "triton/reserved_parameters.h"
 
 namespace pytriton::guard {
@@ -202,8 +203,10 @@ TRITONSERVER_Error* TRITONSERVER_ServerModelTransactionProperties(TRITONSERVER_S
   if (PYTRITON_CALLED_BY_PROGRAM()) {
     if (TRITONSERVER_Error* error = Stopping()) return error;
   }
-  return PYTRITON_NEXT(TRITONSERVER_ServerModelTransactionProperties)(server, model_name, model_version, txn_flags,
-                                                                      voidp);
+  TRITONSERVER_Error* error =
+      PYTRITON_NEXT(TRITONSERVER_ServerModelTransactionProperties)(server, model_name, model_version, txn_flags, voidp);
+  if (error == nullptr) NoteTransactionProperties(*txn_flags);
+  return error;
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceRequest** request,
@@ -219,7 +222,7 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestNew(TRITONSERVER_InferenceReque
 TRITONSERVER_Error* TRITONSERVER_ServerInferAsync(TRITONSERVER_Server* server, TRITONSERVER_InferenceRequest* request,
                                                   TRITONSERVER_InferenceTrace* trace) {
   NoteArrival(request);
-  return PYTRITON_NEXT(TRITONSERVER_ServerInferAsync)(server, request, trace);
+  return InferAsync(server, request, trace);
 }
 
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestDelete(TRITONSERVER_InferenceRequest* request) {

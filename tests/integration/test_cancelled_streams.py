@@ -1,0 +1,73 @@
+"""Streams that are cancelled at any moment, while responses come as fast as they can: others are not affected."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import random
+import time
+
+import pytest
+from serving import bind_floats, running_triton, server_of
+from streaming import bind_stream, responses, stream_to, streamed
+
+CLIENTS = 8
+LONGEST_PAUSE_S = 0.003
+
+
+async def asynchronous(requests):
+    for value in range(1_000_000_000):
+        yield responses(requests, value)
+
+
+def plain(requests):
+    for value in range(1_000_000_000):
+        yield responses(requests, value)
+
+
+@pytest.fixture
+def endless():
+    """A server with two models that yield without a pause, and one that responds once."""
+    with running_triton() as triton:
+        bind_stream(triton, "asynchronous", asynchronous)
+        bind_stream(triton, "plain", plain)
+        bind_floats(triton, "once", lambda requests: [{"y": request["x"]} for request in requests])
+        triton.run()
+        yield triton
+
+
+def cancel_streams(triton, models, deadline, rng):
+    count = 0
+    while time.monotonic() < deadline:
+        with stream_to(triton) as stream:
+            model = rng.choice(models)
+            for _ in range(rng.choice((1, 1, 3))):
+                stream.send(model, 0)
+            assert stream.reply().y == 0
+            time.sleep(rng.random() * LONGEST_PAUSE_S)
+        count += 1
+    return count
+
+
+SLOW = [pytest.mark.slow, pytest.mark.timeout(200)]
+
+
+@pytest.mark.parametrize(
+    ("models", "seconds"),
+    [
+        (("asynchronous", "plain", "once"), 3),
+        pytest.param(("asynchronous", "plain", "once"), 60, marks=SLOW),
+        pytest.param(("asynchronous",), 60, marks=SLOW),
+        pytest.param(("plain", "once"), 60, marks=SLOW),
+    ],
+)
+def test_streams_that_are_cancelled_at_any_moment_leave_the_server_as_it_was(endless, models, seconds):
+    server = server_of(endless)
+    deadline = time.monotonic() + seconds
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+        counts = [
+            pool.submit(cancel_streams, endless, models, deadline, random.Random(number)) for number in range(CLIENTS)
+        ]
+        assert sum(each.result() for each in counts) > 10 * seconds
+
+    assert server_of(endless) == server
+    assert streamed(endless, "once", 7)[0] == [7]
