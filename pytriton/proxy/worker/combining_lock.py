@@ -34,8 +34,10 @@ class CombiningLock(Generic[_Item]):
         """Waits for the lock, and does the queued work."""
         if not self._lock.acquire(blocking=False):
             self._waiting.append(None)
-            self._lock.acquire()
-            self._waiting.pop()
+            try:
+                self._lock.acquire()
+            finally:
+                self._waiting.pop()
         self._do_left()
 
     def __exit__(self, *_: object) -> None:
