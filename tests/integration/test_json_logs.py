@@ -227,6 +227,7 @@ def test_models_of_a_repository_log_as_json(tmp_path, monkeypatch):
         wait_until(lambda: records_of(command.log, "printed"))
         (record,) = wait_until(lambda: records_of(command.log, "to the server"))
         assert (record["level"], record["file"]) == ("WARNING", "model.py")
+        wait_until(lambda: "/v2/models/model/infer" in command.log)  # announced: from now on, signals end it gracefully
         command.process.send_signal(signal.SIGTERM)
         assert command.process.wait(20) == 0
         entries_of(command.log)
