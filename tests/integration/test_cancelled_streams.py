@@ -71,3 +71,12 @@ def test_streams_that_are_cancelled_at_any_moment_leave_the_server_as_it_was(end
 
     assert server_of(endless) == server
     assert streamed(endless, "once", 7)[0] == [7]
+
+
+def test_a_server_that_stops_just_after_streams_were_cancelled_exits_in_order(endless):
+    process = endless._session.server._process
+    for _ in range(8):
+        with stream_to(endless) as stream:
+            assert stream.send("plain", 0).reply().y == 0
+    endless.stop()
+    assert process.returncode == 0

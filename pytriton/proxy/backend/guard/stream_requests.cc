@@ -1,6 +1,6 @@
 // Workaround for Triton (ending-streams): after the last response to a request of a stream that was cancelled, the
 // front end releases the request at the next of its events. If the response before is still being written, there are
-// two such events, and the second one finds another request in its place. So the front end learns of the end a second
+// two such events, and the second one finds another request in its place. So the front end learns of the end some time
 // later.
 #include "guard/stream_requests.h"
 
@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "guard/gate.h"
 #include "guard/interpose.h"
 #include "guard/streams.h"
 #include "triton/api.h"
@@ -27,8 +28,9 @@ namespace {
 constexpr int kMostAllocators = 8;
 std::atomic<const TRITONSERVER_ResponseAllocator*> grpc_allocators[kMostAllocators];
 
-// How long a write to a stream that was cancelled may take to end.
-constexpr auto kDelay = std::chrono::seconds(1);
+// How long a write to a stream that was cancelled may take to end. The request keeps its model loaded until then.
+constexpr auto kDelay = std::chrono::milliseconds(500);
+constexpr auto kStoppingCheck = std::chrono::milliseconds(5);
 
 thread_local bool is_model_decoupled = false;
 
@@ -106,7 +108,7 @@ ResponsesInFlight& InFlight() {
   return in_flight;
 }
 
-// Ends requests some time later.
+// Ends requests some time later; at once when the server stops.
 class LateEnds {
  public:
   LateEnds() {
@@ -140,7 +142,9 @@ class LateEnds {
       while (sem_wait(&count_) != 0) {
       }
       const End next = Next();
-      std::this_thread::sleep_until(next.time);
+      while (std::chrono::steady_clock::now() < next.time && CurrentGate() != Gate::kStopping) {
+        std::this_thread::sleep_for(kStoppingCheck);
+      }
       next.responses->Give(nullptr, TRITONSERVER_RESPONSE_COMPLETE_FINAL);
     }
   }
