@@ -9,14 +9,10 @@ import time
 import pytest
 from serving import bind_floats, running_triton, server_of
 from streaming import bind_stream, responses, stream_to, streamed
+from watching import Watched
 
 CLIENTS = 8
 LONGEST_PAUSE_S = 0.003
-
-
-async def asynchronous(requests):
-    for value in range(1_000_000_000):
-        yield responses(requests, value)
 
 
 def plain(requests):
@@ -28,7 +24,7 @@ def plain(requests):
 def endless():
     """A server with two models that yield without a pause, and one that responds once."""
     with running_triton() as triton:
-        bind_stream(triton, "asynchronous", asynchronous)
+        bind_stream(triton, "asynchronous", Watched().yields_at_once)
         bind_stream(triton, "plain", plain)
         bind_floats(triton, "once", lambda requests: [{"y": request["x"]} for request in requests])
         triton.run()

@@ -65,9 +65,8 @@ class CombiningLock(Generic[_Item]):
         than the one that does it.
         """
         if len(self._left) >= _MOST_LEFT:
-            self.__enter__()
-            self._left.append(item)
-            self.__exit__()
+            with self:
+                self._left.append(item)
             return
         self._left.append(item)
         if self._lock.acquire(blocking=False):
