@@ -7,14 +7,41 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 #include "guard/interpose.h"
+#include "guard/notifications.h"
+#include "guard/program_symbols.h"
 
 // Those of the sanitizer, if it has some.
 void* pytriton::guard::NextDefinition(const char* name) { return dlsym(RTLD_DEFAULT, name); }
+
+// gRPC's operation whose end is the notification of the end of a stream.
+namespace grpc {
+
+class ServerContextBase {
+ public:
+  class CompletionOp;
+};
+
+class ServerContextBase::CompletionOp {
+ public:
+  virtual ~CompletionOp() = default;
+  virtual bool FinalizeResult(void** tag, bool* status);
+
+  bool is_notification = true;
+};
+
+__attribute__((noinline)) bool ServerContextBase::CompletionOp::FinalizeResult(void** tag, bool* status) {
+  *tag = this;
+  *status = true;
+  return is_notification;
+}
+
+}  // namespace grpc
 
 // The front end's orders contradict each other.
 extern "C" const char* __tsan_default_options() { return "detect_deadlocks=0"; }  // NOLINT: the sanitizer's name
@@ -160,6 +187,51 @@ void AMutexThatIsNoStreamsAnyLongerIsForgotten() {
   responder.join();
 }
 
+// As the front end: it notes the notification before it locks anything.
+bool GetNotification(grpc::ServerContextBase::CompletionOp& operation) {
+  void* tag = nullptr;
+  bool status = false;
+  const bool is_notification = operation.FinalizeResult(&tag, &status);
+  if (tag != &operation || !status) Fail("a notification was changed");
+  return is_notification;
+}
+
+void ResponsesWaitFromANotificationUntilItIsHandled() {
+  Stream stream;
+  Read(&stream);
+  const auto operation = std::make_unique<grpc::ServerContextBase::CompletionOp>();
+  if (!GetNotification(*operation)) Fail("a notification was lost");
+  std::atomic<bool> is_given{false};
+  std::thread responder([&] {
+    const StreamResponse given;
+    is_given = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  if (is_given) Fail("a response was given before a notification was handled");
+  End(&stream);
+  responder.join();
+}
+
+void ResponsesGoOnAfterAnOperationWithoutANotification() {
+  const auto operation = std::make_unique<grpc::ServerContextBase::CompletionOp>();
+  operation->is_notification = false;
+  if (GetNotification(*operation)) Fail("there was a notification");
+  std::thread([] { const StreamResponse given; }).join();
+}
+
+void OtherThreadsGetNotificationsWhileResponsesAreGiven() {
+  const auto operation = std::make_unique<grpc::ServerContextBase::CompletionOp>();
+  std::thread([&] {
+    const StreamResponse given;
+    std::thread([&] { GetNotification(*operation); }).join();
+  }).join();
+}
+
+void SymbolsThatTheProgramLacksAreNotFound() {
+  if (ProgramSymbol("main") == nullptr) Fail("the program's own function was not found");
+  if (ProgramSymbol("mai") != nullptr || ProgramSymbol("_ZN4grpc5OtherE") != nullptr) Fail("no such symbol exists");
+}
+
 // Of a cached response, which the core gives while it gets the request.
 void AResponseMayBeGivenByTheThreadThatHandlesStreams() {
   Stream stream;
@@ -172,11 +244,17 @@ void AResponseMayBeGivenByTheThreadThatHandlesStreams() {
 }  // namespace
 
 int main() {
+  SymbolsThatTheProgramLacksAreNotFound();
+  OtherThreadsGetNotificationsWhileResponsesAreGiven();
   BecomeStreamThread();
+  if (!WatchNotifications()) Fail("gRPC's operation was not found");
   StreamsEndBetweenResponses();
   ResponsesGoOnWhileAStreamGoesOn();
   NoResponseIsBeingGivenWhileAnEventOfAPlainRequestIsHandled();
   AResponseMayBeGivenByTheThreadThatHandlesStreams();
   AMutexThatIsNoStreamsAnyLongerIsForgotten();
+  ResponsesWaitFromANotificationUntilItIsHandled();
+  ResponsesGoOnAfterAnOperationWithoutANotification();
+  OtherThreadsGetNotificationsWhileResponsesAreGiven();
   std::puts("passed");
 }

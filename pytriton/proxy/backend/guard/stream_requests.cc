@@ -17,6 +17,8 @@
 
 #include "guard/gate.h"
 #include "guard/interpose.h"
+#include "guard/notifications.h"
+#include "guard/program_symbols.h"
 #include "guard/streams.h"
 #include "triton/api.h"
 
@@ -24,9 +26,16 @@ namespace pytriton::guard {
 
 namespace {
 
-// Those of gRPC have a function for the start of a response, and those of HTTP have none. There are two.
+// gRPC's allocators of responses: only they have a function for the start of a response. There are three.
+struct GrpcAllocator {
+  std::atomic<const TRITONSERVER_ResponseAllocator*> allocator;
+  std::atomic<TRITONSERVER_ResponseAllocatorStartFn_t> start;
+};
+
 constexpr int kMostAllocators = 8;
-std::atomic<const TRITONSERVER_ResponseAllocator*> grpc_allocators[kMostAllocators];
+GrpcAllocator grpc_allocators[kMostAllocators];
+
+constexpr char kStreamStart[] = "_ZN6triton6server4grpc24StreamInferResponseStartEP30TRITONSERVER_ResponseAllocatorPv";
 
 // How long a write to a stream that was cancelled may take to end. The request keeps its model loaded until then.
 constexpr auto kDelay = std::chrono::milliseconds(500);
@@ -34,16 +43,22 @@ constexpr auto kStoppingCheck = std::chrono::milliseconds(5);
 
 thread_local bool is_model_decoupled = false;
 
-void NoteGrpcAllocator(const TRITONSERVER_ResponseAllocator* allocator) {
-  for (auto& each : grpc_allocators) {
+void NoteGrpcAllocator(const TRITONSERVER_ResponseAllocator* allocator, TRITONSERVER_ResponseAllocatorStartFn_t start) {
+  for (GrpcAllocator& each : grpc_allocators) {
     const TRITONSERVER_ResponseAllocator* none = nullptr;
-    if (each.compare_exchange_strong(none, allocator)) return;
+    if (!each.allocator.compare_exchange_strong(none, allocator)) continue;
+    each.start = start;
+    return;
   }
 }
 
-bool IsGrpcAllocator(const TRITONSERVER_ResponseAllocator* allocator) {
-  for (const auto& each : grpc_allocators) {
-    if (each.load(std::memory_order_relaxed) == allocator) return true;
+// Whether an allocator is that of streams. Where the program's symbols do not show that, only streams have models that
+// are decoupled.
+bool IsOfStreams(const TRITONSERVER_ResponseAllocator* allocator) {
+  for (const GrpcAllocator& each : grpc_allocators) {
+    if (each.allocator.load(std::memory_order_relaxed) != allocator) continue;
+    static void* const start = ProgramSymbol(kStreamStart);
+    return start == nullptr ? is_model_decoupled : reinterpret_cast<void*>(each.start.load()) == start;
   }
   return false;
 }
@@ -163,6 +178,7 @@ void Complete(TRITONSERVER_InferenceResponse* response, const uint32_t flags, vo
   auto* const each = static_cast<Responses*>(responses);
   if ((flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) == 0) return each->Give(response, flags);
   std::unique_ptr<Responses> last(each);
+  const StreamResponse given;  // so that a cancellation comes either before or after the rest
   if (!InFlight().Remove(each)) return each->Give(response, flags);
   // The front end would delete the response, which keeps its model loaded.
   PYTRITON_NEXT(TRITONSERVER_InferenceResponseDelete)(response);
@@ -202,7 +218,7 @@ TRITONSERVER_Error* TRITONSERVER_ResponseAllocatorNew(TRITONSERVER_ResponseAlloc
                                                       TRITONSERVER_ResponseAllocatorReleaseFn_t release,
                                                       TRITONSERVER_ResponseAllocatorStartFn_t start) {
   TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ResponseAllocatorNew)(allocator, allocate, release, start);
-  if (error == nullptr && start != nullptr && PYTRITON_CALLED_BY_PROGRAM()) NoteGrpcAllocator(*allocator);
+  if (error == nullptr && start != nullptr && PYTRITON_CALLED_BY_PROGRAM()) NoteGrpcAllocator(*allocator, start);
   return error;
 }
 
@@ -214,7 +230,10 @@ TRITONSERVER_Error* TRITONSERVER_InferenceRequestCancel(TRITONSERVER_InferenceRe
 TRITONSERVER_Error* TRITONSERVER_InferenceRequestSetResponseCallback(
     TRITONSERVER_InferenceRequest* request, TRITONSERVER_ResponseAllocator* allocator, void* allocator_argument,
     TRITONSERVER_InferenceResponseCompleteFn_t complete, void* argument) {
-  if (is_model_decoupled && IsGrpcAllocator(allocator)) BecomeStreamThread();
+  if (!IsStreamThread() && IsOfStreams(allocator)) {
+    WatchNotifications();
+    BecomeStreamThread();
+  }
   if (IsStreamThread()) {
     prepared = std::make_unique<Responses>(request, complete, argument);
     complete = Complete;

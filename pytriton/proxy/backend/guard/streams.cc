@@ -41,13 +41,21 @@ class StreamThread {
       return;
     }
     if (std::exchange(expects_stream_mutex_, false)) stream_mutexes_.insert(mutex);
-    if (has_locked_responses || (plain_requests == 0 && stream_mutexes_.count(mutex) > 0)) return;
+    if (plain_requests > 0 || stream_mutexes_.count(mutex) == 0) KeepResponsesAway();
+  }
+
+  void EndLock() {
+    if (--locks_ == 0) LetResponsesIn();
+  }
+
+  void KeepResponsesAway() {
+    if (has_locked_responses) return;
     pthread_rwlock_wrlock(&responses);
     keeps_responses_away_ = has_locked_responses = true;
   }
 
-  void EndLock() {
-    if (--locks_ > 0 || !keeps_responses_away_) return;
+  void LetResponsesIn() {
+    if (!keeps_responses_away_) return;
     keeps_responses_away_ = has_locked_responses = false;
     pthread_rwlock_unlock(&responses);
   }
@@ -72,6 +80,10 @@ void ExpectStreamMutex() { stream_thread.ExpectStreamMutex(); }
 void BeginPlainRequest() { ++plain_requests; }
 
 void EndPlainRequest() { --plain_requests; }
+
+void KeepResponsesAway() { stream_thread.KeepResponsesAway(); }
+
+void LetResponsesIn() { stream_thread.LetResponsesIn(); }
 
 int LockInStreamThread(pthread_mutex_t* mutex) {
   stream_thread.BeginLock(mutex);

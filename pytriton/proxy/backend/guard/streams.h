@@ -17,6 +17,11 @@ void ExpectStreamMutex();
 void BeginPlainRequest();
 void EndPlainRequest();
 
+// Keeps responses away until the calling thread, which handles streams, lets them in, or has unlocked the next
+// recursive mutexes that it locks.
+void KeepResponsesAway();
+void LetResponsesIn();
+
 // Locks and unlocks a recursive mutex in the thread that handles streams. The first one that it locks keeps responses
 // away until it has unlocked all, unless it is known as that of a stream and no plain request is in flight.
 int LockInStreamThread(pthread_mutex_t* mutex);
