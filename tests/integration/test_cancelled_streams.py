@@ -8,11 +8,12 @@ import time
 
 import pytest
 from serving import bind_floats, running_triton, server_of
-from streaming import bind_stream, responses, stream_to, streamed
+from streaming import bind_stream, count, count_async, responses, stream_to, streamed
 from watching import Watched
 
 CLIENTS = 8
 LONGEST_PAUSE_S = 0.003
+STEPS = 3
 
 
 def plain(requests):
@@ -22,10 +23,12 @@ def plain(requests):
 
 @pytest.fixture
 def endless():
-    """A server with two models that yield without a pause, and one that responds once."""
+    """A server with models that yield without a pause, for ever or a few times, and one that responds once."""
     with running_triton() as triton:
         bind_stream(triton, "asynchronous", Watched().yields_at_once)
         bind_stream(triton, "plain", plain)
+        bind_stream(triton, "short", count)
+        bind_stream(triton, "short_asynchronous", count_async)
         bind_floats(triton, "once", lambda requests: [{"y": request["x"]} for request in requests])
         triton.run()
         yield triton
@@ -37,13 +40,17 @@ def cancel_streams(triton, models, deadline, rng):
         with stream_to(triton) as stream:
             model = rng.choice(models)
             for _ in range(rng.choice((1, 1, 3))):
-                stream.send(model, 0)
-            assert stream.reply().y == 0
+                stream.send(model, STEPS)
+            assert stream.reply().error is None
             time.sleep(rng.random() * LONGEST_PAUSE_S)
+            if model in FINITE and rng.random() < FINISHED:
+                stream.finish()
         count += 1
     return count
 
 
+FINITE = ("short", "short_asynchronous", "once")
+FINISHED = 0.3
 SLOW = [pytest.mark.slow, pytest.mark.timeout(200)]
 
 
@@ -51,9 +58,11 @@ SLOW = [pytest.mark.slow, pytest.mark.timeout(200)]
     ("models", "seconds"),
     [
         (("asynchronous", "plain", "once"), 3),
+        (FINITE, 2),
         pytest.param(("asynchronous", "plain", "once"), 60, marks=SLOW),
         pytest.param(("asynchronous",), 60, marks=SLOW),
         pytest.param(("plain", "once"), 60, marks=SLOW),
+        pytest.param(FINITE, 120, marks=SLOW),
     ],
 )
 def test_streams_that_are_cancelled_at_any_moment_leave_the_server_as_it_was(endless, models, seconds):
