@@ -186,6 +186,8 @@ class Gateway:
 
         async def send_with_id(message: MutableMapping[str, Any]) -> None:
             nonlocal started
+            if message["type"] == "http.response.body" and not message.get("more_body"):
+                request.stop_watching()
             if message["type"] == "http.response.start":
                 started = True
                 message["headers"].append((b"x-request-id", request.id.encode()))
@@ -196,7 +198,7 @@ class Gateway:
             await send(message)
 
         async def send_error(error: RequestError) -> None:
-            await send_json(send_with_id, _body_of(error, request.path), error.status, error.headers)
+            await send_json(send_with_id, _body_of(error, request), error.status, error.headers)
 
         try:
             await self._route(request, send_with_id)
@@ -216,7 +218,9 @@ class Gateway:
             if started:
                 raise
             LOGGER.exception("Request %s to %r failed.", request.id, request.path)
-            await send_json(send_with_id, {"error": {"message": "Internal error; see the gateway's log."}}, 500)
+            await send_error(
+                RequestError(http.HTTPStatus.INTERNAL_SERVER_ERROR, "Internal error; see the gateway's log.")
+            )
         finally:
             request.end()
 
@@ -240,7 +244,10 @@ class Gateway:
 
     async def _serve(self, path: str, request: Request, send: Send, key: ApiKey | None) -> None:
         method = request.method
-        if path.startswith(_MODELS):
+        if path.rstrip("/") == "/v1/models":
+            _allow(method, "GET")
+            await describe.models(self._models, self._openai, send, key)
+        elif path.startswith(_MODELS):
             await self._to_model(path[len(_MODELS) :], request, send, key)
         elif path.startswith(_PROTOCOL):
             await self._to_protocol(path, request, send, key)
@@ -254,9 +261,6 @@ class Gateway:
             _allow(method, "GET")
             document = await openapi.document(self._models, key, request.prefix, self._keys is not None)
             await send_json(send, document)
-        elif path.rstrip("/") == "/v1/models":
-            _allow(method, "GET")
-            await describe.models(self._models, self._openai, send, key)
         else:
             raise RequestError(
                 http.HTTPStatus.NOT_FOUND,
@@ -404,10 +408,11 @@ def _is_request_id(text: str) -> bool:
     return text.isprintable() and text.isascii() and len(text) <= _MAX_REQUEST_ID
 
 
-def _body_of(error: RequestError, path: str) -> dict[str, Any]:
-    if path in PATHS:
-        return error_body(error)
-    return error.body_of_protocol() if path.startswith(_PROTOCOL) else error.body()
+def _body_of(error: RequestError, request: Request) -> dict[str, Any]:
+    path = request.path
+    if path.startswith(_PROTOCOL):
+        return error.body_of_protocol()
+    return error_body(error) if path in PATHS or _describes(request) else error.body()
 
 
 def _split(path: str) -> tuple[str, str | None, str]:

@@ -19,6 +19,8 @@ from pytriton.proxy.services.messages import InferenceReply
 LARGE = 1 << 20
 """Bodies of more than this many bytes are large."""
 
+_PER_ITEM = 1000  # bytes that take as long as a sample or text of their own
+
 _THREADS = 2  # of each kind, so that one body does not wait for another; more would only compete for the GIL
 _MANY = 10_000  # texts; more take long to encode, or to add up their sizes
 
@@ -54,6 +56,16 @@ async def run_function(function: Callable[..., _ResultT], *args: Any) -> _Result
         args: Its arguments.
     """
     return await _threads("functions").run(functools.partial(function, *args))
+
+
+def size_of_json(body: bytes) -> int:
+    """Returns how many bytes a body of JSON takes as long as: many small samples or texts take longer than one."""
+    return len(body) if len(body) > LARGE else len(body) + size_of_items(body.count(b'"') // 2)
+
+
+def size_of_items(count: int) -> int:
+    """Returns how many bytes a number of samples or texts takes as long as."""
+    return count * _PER_ITEM
 
 
 def size_of(reply: Reply) -> int:

@@ -46,7 +46,8 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
         if request.media_type == form.MEDIA_TYPE:
             samples = await form.read(model.config, request.header("content-type"), body, config.max_samples)
         else:
-            samples = await offload.run(len(body), _samples, model, request, body, config.max_samples)
+            size = len(body) if request.media_type == npy.MEDIA_TYPE else offload.size_of_json(body)
+            samples = await offload.run(size, _samples, model, request, body, config.max_samples)
     streams = _stream_type(model, request)
     if streams is not None:
         if len(samples.arrays) != 1:
@@ -59,10 +60,17 @@ async def predict(model: Model, request: Request, send: Send, config: GatewayCon
         await send_json(send, [])
         return
     outputs = await _outputs(model, samples, request)
-    size = sum(map(offload.size_of_arrays, outputs))
+    size = sum(map(offload.size_of_arrays, outputs)) + offload.size_of_items(_count(outputs, model.config, samples))
     body, media_type = await offload.run(size, _response, model, outputs, samples, request)
     headers = None if media_type in (_JSON[0], npy.MEDIA_TYPE) else _FILE_HEADERS
     await send_bytes(send, body, media_type, headers=headers)
+
+
+def _count(outputs: list[dict[str, Array]], config: TritonModelConfig, samples: Samples) -> int:
+    """Returns the number of samples that are written one by one."""
+    if samples.layout != "list" or not config.batching:
+        return len(outputs)
+    return sum(len(next(iter(each.values()), ())) for each in outputs)
 
 
 def _response(model: Model, outputs: list[dict[str, Array]], samples: Samples, request: Request) -> tuple[bytes, str]:

@@ -13,7 +13,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pytriton.gateway.config import GatewayConfig
-from pytriton.gateway.request import cancel
+from pytriton.gateway.request import CANCELLED_BY_SERVER, cancel
 from pytriton.utils.limits import has_spare_files
 
 _HEAD = b"HTTP/1.1 "
@@ -228,6 +228,7 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         self._in_head, self._received = False, 0
         cycle = self.cycle
+        cycle.scope[CANCELLED_BY_SERVER] = True  # type: ignore[literal-required]
         self._cycles.append(cycle)
         # The unread rest of a body must not be parsed as the next request.
         self._keep_alive, cycle.keep_alive = cycle.keep_alive, False

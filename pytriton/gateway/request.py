@@ -15,6 +15,9 @@ from pytriton.gateway.errors import RequestError
 from pytriton.gateway.offload import run
 from pytriton.gateway.stop_event import StopEvent
 
+CANCELLED_BY_SERVER = "pytriton.cancelled_by_server"
+"""Key in the scope: whether the server calls `cancel`. Otherwise, `Request` does."""
+
 _TASK = "pytriton.task"  # key in the scope: the task that responds
 _DISCONNECTED = "pytriton.disconnected"  # key in the scope: why the task was cancelled
 
@@ -25,7 +28,7 @@ Scope = MutableMapping[str, Any]
 
 
 def cancel(scope: Scope) -> None:
-    """Cancels the response to a request whose client has disconnected, if a server knows before `Request` does."""
+    """Cancels the response to a request whose client has disconnected."""
     task: asyncio.Task[None] | None = scope.get(_TASK)
     if task is not None:
         scope[_DISCONNECTED] = True
@@ -58,6 +61,7 @@ class Request:
         """Set when the gateway is about to stop, and streams must end."""
         self._max_body_size = max_body_size
         self._held = 0  # bytes of the budget
+        self._watching: asyncio.Task[None] | None = None
         self._scope = scope
         scope[_TASK] = asyncio.current_task()
         self.id = ""
@@ -168,6 +172,8 @@ class Request:
             self._hold_body(size)
             if part or not parts:
                 parts.append(part)
+        if not self._scope.get(CANCELLED_BY_SERVER):
+            self._watching = asyncio.ensure_future(self._watch())
         return parts[0] if len(parts) == 1 else await run(size, b"".join, parts)
 
     def _hold_body(self, size: int) -> None:
@@ -183,13 +189,21 @@ class Request:
 
     def end(self) -> None:
         """Ends the request: its bytes no longer count."""
+        self.stop_watching()
         self.budget.used -= self._held
         self._held = 0
 
-    async def wait_for_disconnect(self) -> None:
-        """Waits until the client disconnects; only after `body`."""
+    async def _watch(self) -> None:
+        """Cancels the response once the client has disconnected."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
+        cancel(self._scope)
+
+    def stop_watching(self) -> None:
+        """Lets the response end even if the client disconnects: it is complete."""
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
 
     async def _next(self) -> MutableMapping[str, Any]:
         message = await self._receive()

@@ -1,4 +1,4 @@
-"""Sends streams as their parts arrive, and cancels them when the client disconnects or is too slow."""
+"""Sends streams as their parts arrive, and cancels them when the client is too slow."""
 
 from __future__ import annotations
 
@@ -35,25 +35,50 @@ async def send_stream(request: Request, send: Send, media_type: str, parts: Asyn
     Raises:
         RequestError: The stream failed before it began.
     """
-    first = await anext(parts, b"")
-    await start_stream(send, media_type)
+    ending = asyncio.ensure_future(request.stopping.wait())
+    try:
+        first = await _first(parts, ending)
+        await start_stream(send, media_type)
+        await _send_rest(first, parts, ending, request, send)
+    finally:
+        ending.cancel()
+        await parts.aclose()
+
+
+async def _first(parts: AsyncGenerator[bytes, None], ending: asyncio.Future[None]) -> bytes:
+    """Waits for the first part, unless the gateway is about to stop.
+
+    Raises:
+        RequestError: It is.
+    """
+    first = asyncio.ensure_future(anext(parts, b""))
+    try:
+        await asyncio.wait((first, ending), return_when=asyncio.FIRST_COMPLETED)
+        if first.done():
+            return first.result()
+        raise stopping()
+    finally:
+        if not first.done():
+            first.cancel()
+            await asyncio.wait((first,))
+
+
+async def _send_rest(
+    first: bytes, parts: AsyncGenerator[bytes, None], ending: asyncio.Future[None], request: Request, send: Send
+) -> None:
     backlog = _Backlog(request)
     reading = asyncio.ensure_future(_read_all(first, parts, backlog))
     sending = asyncio.ensure_future(_send_all(backlog, reading, send))
-    leaving = asyncio.ensure_future(request.wait_for_disconnect())
-    ending = asyncio.ensure_future(request.stopping.wait())
     try:
-        done, _ = await asyncio.wait((sending, leaving, ending), return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait((sending, ending), return_when=asyncio.FIRST_COMPLETED)
         if done == {ending}:
             reading.cancel()
-            await asyncio.wait((sending, leaving), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((sending,))
     finally:
-        for task in (reading, sending, leaving, ending):
+        for task in (reading, sending):
             task.cancel()
         await asyncio.gather(reading, sending, return_exceptions=True)
-        await parts.aclose()
-    if not sending.cancelled():
-        sending.result()
+    sending.result()
 
 
 def stream_error(request: Request, error: RequestError | asyncio.CancelledError, *, has_begun: bool) -> RequestError:

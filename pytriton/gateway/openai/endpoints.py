@@ -11,6 +11,8 @@ import codecs
 import contextlib
 import functools
 import http
+import logging
+import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
@@ -41,6 +43,8 @@ from pytriton.gateway.responses import Send, send_bytes, send_json
 from pytriton.gateway.streams import EVENTS, send_stream, stream_error
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 
+LOGGER = logging.getLogger(__name__)
+
 CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 PATHS = {CHAT: OpenAIChat, COMPLETIONS: OpenAICompletion, EMBEDDINGS: OpenAIEmbeddings}
 """The endpoints, and the kind of model that each serves."""
@@ -50,6 +54,13 @@ _MAX_CHOICES = 128
 _MAX_STOPS = 4
 _MAX_STOP_LENGTH = 1000  # characters
 _REASON = "finish_reason"  # an output that a model may have
+
+_FIELD = re.compile(r"(?:at `\$\.|required field `)(\w+)")  # in errors of msgspec
+_FIELDS_OF_STATUS: dict[int, dict[str, str]] = {
+    http.HTTPStatus.UNAUTHORIZED: {"code": "invalid_api_key"},
+    http.HTTPStatus.NOT_FOUND: {"code": "model_not_found"},
+    http.HTTPStatus.TOO_MANY_REQUESTS: {"type": "requests", "code": "rate_limit_exceeded"},
+}
 
 _BodyT = TypeVar("_BodyT", bound="Body")
 _ModelT = TypeVar("_ModelT", bound=OpenAIModel)
@@ -93,21 +104,29 @@ class OpenAIEndpoints:
 
     async def _chat(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         declared, model = await self._find(body, OpenAIChat, request, key)
-        run = functools.partial(offload.run, len(body)) if declared.template is None else offload.run_function
+        run = (
+            functools.partial(offload.run, offload.size_of_json(body))
+            if declared.template is None
+            else offload.run_function
+        )
         params, sample = await run(self._read_chat, body, declared, model.config)
         await self._generate(params, declared, declared.output, model, [sample], request, send, ChatShape())
 
     async def _completions(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         declared, model = await self._find(body, OpenAICompletion, request, key)
-        params, samples = await offload.run(len(body), self._read_completion, body, declared, model.config)
+        params, samples = await offload.run(
+            offload.size_of_json(body), self._read_completion, body, declared, model.config
+        )
         await self._generate(params, declared, declared.output, model, samples, request, send, CompletionShape())
 
     async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         declared, model = await self._find(body, OpenAIEmbeddings, request, key)
-        params, texts, calls = await offload.run(len(body), self._read_embeddings, body, declared, model.config)
+        params, texts, calls = await offload.run(
+            offload.size_of_json(body), self._read_embeddings, body, declared, model.config
+        )
         replies = await send_several([model.call(arrays, request) for arrays in calls], model.infer)
         tokens = await _counted(declared, texts)
-        size = len(body) + sum(map(offload.size_of, replies))
+        size = len(body) + offload.size_of_items(len(texts)) + sum(map(offload.size_of, replies))
         response = await offload.run(size, _embedded, replies, declared, params, tokens, model.config.batching)
         await send_bytes(send, response, "application/json")
 
@@ -118,6 +137,8 @@ class OpenAIEndpoints:
         self, body: bytes, declared: OpenAIChat, config: TritonModelConfig
     ) -> tuple[GenerationRequest, tuple[str, dict[str, Any]]]:
         params, fields = _parsed(body, ChatRequest)
+        if not params.messages:
+            raise _bad("messages is empty: give at least one message.", "messages")
         self._check_generation(params, 1)
         prompt = _prompt(declared, params.messages)
         name = declared.messages if declared.template is None else declared.prompt
@@ -160,7 +181,7 @@ class OpenAIEndpoints:
         send: Send,
         shape: ChatShape | CompletionShape,
     ) -> None:
-        size = sum(len(prompt) for prompt, _ in samples)
+        size = sum(len(prompt) for prompt, _ in samples) + offload.size_of_items(len(samples))
         inputs = await offload.run(size, _arrays, model.config, [sample for _, sample in samples])
         texts = [
             _Text(model, arrays, output, params.stops, request) for arrays in inputs for _ in range(params.choices)
@@ -172,10 +193,9 @@ class OpenAIEndpoints:
             "model": params.model,
         }
         if params.stream:
-            wants_usage = bool((params.stream_options or {}).get("include_usage"))
-            await send_stream(
-                request, send, EVENTS, _events(texts, shape, head, usage if wants_usage else None, request)
-            )
+            wants_usage = (params.stream_options or {}).get("include_usage") and declared.count_tokens is not None
+            events = _events(texts, shape, head, usage if wants_usage else None, request)
+            await send_stream(request, send, EVENTS, events)
             return
         generated = await send_several(texts, _Text.whole)
         choices = [shape.choice(index, text, texts[index].reason) for index, text in enumerate(generated)]
@@ -247,12 +267,14 @@ class _Text:
                     raise RequestError(
                         http.HTTPStatus.INTERNAL_SERVER_ERROR, f"The model has no output {self._output!r}."
                     )
-                if (reason := reply.outputs.get(_REASON)) is not None and reason.size:
-                    self.reason = _decoded(reason.ravel()[-1])
+                reason = reply.outputs.get(_REASON)
+                if reason is not None and reason.size:
+                    self.reason = _decoded(reason.ravel()[-1]) or self.reason
                 raw = b"".join(each if isinstance(each, bytes) else str(each).encode() for each in array.ravel())
                 if piece := self._stop.add(decoder.decode(raw)):
                     yield piece
                 if self._stop.found:
+                    self.reason = "stop"
                     return
             if piece := self._stop.add(decoder.decode(b"", True)) + self._stop.rest():
                 yield piece
@@ -288,7 +310,14 @@ class _Usage:
 async def _counted(declared: OpenAIModel, texts: Sequence[str]) -> int | None:
     """Counts the tokens of texts with the model's function, if it declares one; in a thread, since it may be slow."""
     count = declared.count_tokens
-    return None if count is None else await offload.run_function(lambda: sum(map(count, texts)))
+    if count is None:
+        return None
+    try:
+        return await offload.run_function(lambda: int(sum(map(count, texts))))
+    except Exception as error:
+        LOGGER.exception("The function count_tokens of %r failed.", declared.public_name)
+        message = f"The model's function count_tokens failed: {type(error).__name__}: {error}."
+        raise RequestError(http.HTTPStatus.INTERNAL_SERVER_ERROR, message) from error
 
 
 async def _events(
@@ -299,9 +328,10 @@ async def _events(
     request: Request,
 ) -> AsyncGenerator[bytes, None]:
     """Yields the events of all texts, as their pieces arrive."""
+    fields = {**head, "object": shape.chunk} | ({} if usage is None else {"usage": None})
 
     def event(choices: list[dict[str, Any]], more: Mapping[str, Any] | None = None) -> bytes:
-        return b"data: %s\n\n" % encode({**head, "object": shape.chunk, "choices": choices, **(more or {})})
+        return b"data: %s\n\n" % encode({**fields, "choices": choices, **(more or {})})
 
     pieces: asyncio.Queue[tuple[int, str | RequestError | None]] = asyncio.Queue(maxsize=len(texts))
     places = asyncio.Semaphore(MAX_PARTS_IN_FLIGHT)
@@ -349,7 +379,8 @@ async def _events(
 def error_body(error: RequestError) -> dict[str, Any]:
     """Returns the body of an error in OpenAI's API."""
     kind = "invalid_request_error" if error.status < http.HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
-    return {"error": {"message": error.message, "type": kind, "param": error.field, "code": None}}
+    fields = {"type": kind, "code": None} | _FIELDS_OF_STATUS.get(error.status, {})
+    return {"error": {"message": error.message, "param": error.field, **fields}}
 
 
 def _model_name(body: bytes) -> str:
@@ -369,7 +400,8 @@ def _valid_body() -> Iterator[None]:
     try:
         yield
     except msgspec.ValidationError as error:
-        raise _bad(f"{error}.", None) from error
+        found = _FIELD.search(str(error))
+        raise _bad(f"{error}.", None if found is None else found[1]) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise _bad(f"The body is not valid JSON: {error}.", None) from error
 
@@ -398,11 +430,16 @@ def _prompt(declared: OpenAIChat, messages: list[dict[str, Any]]) -> str:
     if declared.template is None:
         return encode(messages).decode()
     try:
-        return declared.template(messages)
+        prompt = declared.template(messages)
     except Exception as error:
-        raise _bad(
-            f"The messages do not fit the model's template: {type(error).__name__}: {error}.", "messages"
-        ) from error
+        raise _misfit(f"{type(error).__name__}: {error}") from error
+    if not isinstance(prompt, str):
+        raise _misfit(f"it returned a value of type {type(prompt).__name__} in place of a string")
+    return prompt
+
+
+def _misfit(reason: str) -> RequestError:
+    return _bad(f"The messages do not fit the model's template: {reason}.", "messages")
 
 
 def _arrays(config: TritonModelConfig, samples: list[dict[str, Any]]) -> list[dict[str, Array]]:

@@ -40,6 +40,13 @@ def echo_words(messages, max_tokens=None):
 
 
 @batch
+def cut(messages):
+    """Gives no reason before the end, and then one that a stop sequence overrides."""
+    yield {"text": np.array([[b"one two "]]), "finish_reason": np.array([[b""]], object)}
+    yield {"text": np.array([[b"three"]]), "finish_reason": np.array([[b"length"]])}
+
+
+@batch
 def upper(prompt, temperature=None):
     heat = b"" if temperature is None else b"%g" % temperature[0, 0]
     return {"text": np.array([[each.upper() + heat] for each in prompt[:, 0]], object)}
@@ -60,6 +67,7 @@ def bind_text_models(triton):
     temperature = Tensor(name="temperature", dtype=np.float32, shape=(1,), optional=True)
     one = ModelConfig(max_batch_size=1, decoupled=True)
     triton.bind("Parrot", echo_words, [text("messages"), max_tokens], [text("text"), text("finish_reason")], config=one)
+    triton.bind("Cut", cut, [text("messages")], [text("text"), text("finish_reason")], config=one)
     triton.bind("Upper", upper, [text("prompt"), temperature], [text("text")], config=ModelConfig(max_batch_size=8))
     triton.bind(
         "Complete", complete, [text("prompt"), text("suffix")], [text("text")], config=ModelConfig(max_batch_size=8)
@@ -78,6 +86,7 @@ def words_of(given):
 
 DECLARED = (
     OpenAIChat("Parrot", count_tokens=words_of),
+    OpenAIChat("Cut"),
     OpenAIChat("Upper", name="shout", template=last_message),
     OpenAICompletion("Upper", count_tokens=words_of),
     OpenAICompletion("Complete"),
@@ -98,6 +107,10 @@ def client(text_gateway):
         yield client
 
 
+def client_of(gateway):
+    return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)
+
+
 def test_chat(client):
     response = client.chat.completions.create(model="Parrot", messages=HELLO)
     assert response.choices[0].message.content == "one two three "
@@ -116,6 +129,28 @@ def test_chat_stream(client):
     assert pieces == ["one ", "two ", "three "]
     assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
     assert chunks[-1].usage.completion_tokens == 3
+    assert all("usage" in chunk.model_fields_set and chunk.usage is None for chunk in chunks[:-1])
+
+
+def test_a_stream_of_a_model_that_does_not_count_tokens_has_no_usage(client):
+    stream = client.chat.completions.create(
+        model="shout", messages=HELLO, stream=True, stream_options={"include_usage": True}
+    )
+    assert all(chunk.choices and "usage" not in chunk.model_fields_set for chunk in stream)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_function_that_cannot_count_tokens(served, text_gateway, stream):
+    def count(given):
+        return np.int64(len(given)) if given != "one two three " else 1 / 0
+
+    declared = [OpenAIChat("Parrot", count_tokens=count)]
+    options = {"stream_options": {"include_usage": True}} if stream else {}
+    with gateway_of(served, openai=declared) as gateway, client_of(gateway) as client:
+        with pytest.raises(openai.APIError, match="count_tokens failed: ZeroDivisionError"):
+            list(client.chat.completions.create(model="Parrot", messages=HELLO, stream=stream, **options))
+        response = client.chat.completions.create(model="Parrot", messages=HELLO, max_tokens=1)
+        assert response.usage.completion_tokens == len("one ")
 
 
 def test_chat_with_the_asyncio_client(text_gateway):
@@ -141,6 +176,13 @@ def test_stop_sequences_are_found_across_pieces(client):
     assert response.choices[0].message.content == "one tw"
     stream = client.chat.completions.create(model="Parrot", messages=HELLO, stop="o th", stream=True)
     assert "".join(chunk.choices[0].delta.content or "" for chunk in stream) == "one tw"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_stop_sequence_is_the_reason_whatever_the_model_gives(client, stream):
+    response = client.chat.completions.create(model="Cut", messages=HELLO, stop="thr", stream=stream)
+    last = list(response)[-1].choices[0] if stream else response.choices[0]
+    assert last.finish_reason == "stop"
 
 
 def test_several_choices(client):
@@ -217,11 +259,12 @@ def test_embeddings(client, encoding):
     assert response.usage.total_tokens == 2
 
 
-def test_models(client):
+def test_models(client, text_gateway):
     names = {model.id for model in client.models.list()}
     assert {"Parrot", "shout", "Upper", "vectors", "Double"} <= names
     assert "Embed" not in names
     assert client.models.retrieve("vectors").id == "vectors"
+    assert text_gateway.get("/v1/models/").json() == text_gateway.get("/v1/models").json()
 
 
 def test_a_name_with_slashes(served, text_gateway):
@@ -249,6 +292,32 @@ def test_errors(client):
             client.chat.completions.create(model="Parrot", messages=fail, stream=stream)
 
 
+@pytest.mark.parametrize("content", [None, 5, ["a"], {"b64": "/w=="}])
+def test_messages_of_which_a_template_makes_no_text_are_refused(client, content):
+    with pytest.raises(openai.BadRequestError, match="in place of a string") as caught:
+        client.chat.completions.create(model="shout", messages=[{"role": "user", "content": content}])
+    assert caught.value.param == "messages"
+
+
+def test_errors_have_the_codes_and_fields_of_openai(client, text_gateway):
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.chat.completions.create(model="Nobody", messages=HELLO)
+    assert (caught.value.code, caught.value.param, caught.value.type) == (
+        "model_not_found",
+        "model",
+        "invalid_request_error",
+    )
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.models.retrieve("Nobody")
+    assert caught.value.code == "model_not_found"
+    for messages in ("hello", []):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.chat.completions.create(model="Parrot", messages=messages)
+        assert caught.value.param == "messages"
+    response = text_gateway.send("POST", "/v1/chat/completions", b'{"messages": []}', content_type="application/json")
+    assert response.json()["error"]["param"] == "model"
+
+
 def test_an_error_within_a_stream(client):
     messages = [{"role": "user", "content": "one break"}]
     with pytest.raises(openai.APIError, match="broken"):
@@ -265,8 +334,9 @@ def test_keys(served, text_gateway, tmp_path):
             with pytest.raises(openai.PermissionDeniedError):
                 client.completions.create(model="Upper", prompt="a")
         stranger = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="wrong", max_retries=0)
-        with stranger, pytest.raises(openai.AuthenticationError):
+        with stranger, pytest.raises(openai.AuthenticationError) as caught:
             stranger.models.list()
+        assert caught.value.code == "invalid_api_key"
 
 
 def test_requests_count_in_the_statistics_of_the_model(served, text_gateway):

@@ -8,7 +8,11 @@ import json
 
 import gateways
 import pytest
-from gateways import EVENTS, LIMIT_S, events_of, gateway_of
+from gateways import EVENTS, LIMIT_S, Client, events_of, gateway_of, running
+from serving import Background
+
+from pytriton.gateway import Gateway, GatewayConfig
+from pytriton.gateway.server import GatewayServer
 
 
 def test_lines_are_the_default(gateway):
@@ -55,6 +59,34 @@ def test_a_client_that_disconnects_cancels_its_request(served):
         assert json.loads(connection.getresponse().readline()) == {"y": [1]}
         connection.close()
         assert gateways.cancelled.wait(LIMIT_S)
+
+
+@pytest.mark.parametrize("accept", ["application/json", EVENTS])
+def test_a_client_that_disconnects_from_another_server_cancels_its_request(served, accept):
+    gateways.cancelled.clear()
+    gateways.lingering.clear()
+    with running(Gateway(served)) as client, contextlib.closing(client.connection()) as connection:
+        connection.request("POST", "/v1/models/Linger", b'{"x": [1]}', {"accept": accept})
+        assert gateways.lingering.wait(LIMIT_S)
+        connection.close()
+        assert gateways.cancelled.wait(LIMIT_S)
+        assert client.post("Double", {"x": [1]}).json() == {"y": [2]}
+
+
+def test_a_stream_without_a_response_ends_when_the_gateway_is_about_to_stop(served):
+    gateways.cancelled.clear()
+    gateways.lingering.clear()
+    config = GatewayConfig(port=0)
+    server = GatewayServer(Gateway(served, config), config)
+    server.start()
+    with contextlib.closing(Client(server.url).connection()) as connection:
+        connection.request("POST", "/v1/models/Linger", b'{"x": [1]}', {"accept": EVENTS})
+        assert gateways.lingering.wait(LIMIT_S)
+        stopping = Background(lambda: server.stop(3))
+        response = connection.getresponse()
+        assert (response.status, json.load(response)) == (503, {"error": {"message": "The gateway is stopping."}})
+        assert gateways.cancelled.wait(LIMIT_S)
+        assert stopping.finish().result == 0
 
 
 @pytest.mark.parametrize("continue_traces", [True, False])

@@ -162,3 +162,17 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
     assert asyncio.run(offload.run_in_thread(len, "before")) == 6  # type: ignore[arg-type]
     child = fork(lambda: asyncio.run(asyncio.wait_for(offload.run_in_thread(len, "forked"), LIMIT_S)))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 6
+
+
+@pytest.mark.parametrize(
+    ("body", "is_large"),
+    [
+        (b'[{"x":[1]}' + b',{"x":[1]}' * 9_999 + b"]", True),
+        (b'{"input":[""' + b',""' * 9_999 + b"]}", True),
+        (b'{"x":[' + b"1," * 50_000 + b"1]}", False),
+        (b'{"messages":[{"role":"user","content":"' + b"word " * 50_000 + b'"}]}', False),
+        (b'{"x":"' + b"a" * (1 << 20) + b'"}', True),
+    ],
+)
+def test_many_samples_or_texts_take_as_long_as_a_large_body(body: bytes, is_large: bool) -> None:
+    assert (offload.size_of_json(body) > offload.LARGE) == is_large
