@@ -107,8 +107,10 @@ class ModelConfig:
                 known[key] = wanted
             else:
                 raise self._contradiction(f"{key} of {kind} {tensor['name']!r}", known[key], wanted)
-        if "optional" in tensor:
-            known["optional"] = bool(tensor["optional"])
+        if "optional" in tensor and bool(tensor["optional"]) != known.get("optional", False):
+            raise self._contradiction(
+                f"optional of {kind} {tensor['name']!r}", known.get("optional", False), tensor["optional"]
+            )
 
     def _contradiction(self, what: str, said: object, wanted: object) -> ModelConfigError:
         return ModelConfigError(

@@ -302,8 +302,12 @@ class Concurrent:
             raise self._model.error_of(error) from None
 
 
-def callable_of(model: ServedModel) -> Sequential | Deferred | Concurrent:
+def callable_of(model: ServedModel, *, may_use_senders: bool = False) -> Sequential | Deferred | Concurrent:
     """Returns the inference callable of a model.
+
+    Args:
+        model: The model.
+        may_use_senders: Whether its responses may follow after ``execute`` has returned, or before.
 
     A function that wraps a coroutine function may return the coroutine, or run it and return its result, which is not
     possible in an event loop.
@@ -311,7 +315,7 @@ def callable_of(model: ServedModel) -> Sequential | Deferred | Concurrent:
     if inspect.iscoroutinefunction(model.execute):
         return Concurrent(model)
     wraps_coroutine = inspect.iscoroutinefunction(inspect.unwrap(model.execute))
-    return Deferred(model) if model.decoupled or wraps_coroutine else Sequential(model)
+    return Deferred(model) if model.decoupled or wraps_coroutine or may_use_senders else Sequential(model)
 
 
 def select_device(device: int) -> None:

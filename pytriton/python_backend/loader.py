@@ -97,13 +97,36 @@ def load(command: CommandMessage) -> LoadedModel:
         if hasattr(instance, "finalize"):
             instance.finalize()
 
-    infer_func = callable_of(ServedModel(instance, signature, device, command.instance))
-    is_ready = ReadinessCheck(instance.is_ready, command.model) if hasattr(instance, "is_ready") else None
+    served = ServedModel(instance, signature, device, command.instance)
+    infer_func = callable_of(served, may_use_senders=_mentions_senders(command))
+    is_ready = _readiness_check(instance, command.model)
     if not isinstance(infer_func, Concurrent):
         loop = None  # a function that wraps the coroutine may run it there itself
     elif loop is None:
         loop = _set_event_loop()
     return LoadedModel(infer_func, signature, finalize, is_ready, loop, reference_to(instance))
+
+
+def _readiness_check(instance: Any, model: str) -> ReadinessCheck | None:
+    try:
+        is_ready = instance.is_ready
+    except Exception:  # there is none, or it is a property of another meaning
+        return None
+    return ReadinessCheck(is_ready, model)
+
+
+def _mentions_senders(command: CommandMessage) -> bool:
+    """Returns whether a model, or a module that it has imported from its folder, has the word ``get_response_sender``.
+
+    Whether a model uses senders shows only in a call, and how it is called must be known before.
+    """
+    path = _path_of(command)
+    files = {path} | {
+        pathlib.Path(file)
+        for module in list(sys.modules.values())
+        if isinstance(file := getattr(module, "__file__", None), str) and file.startswith(f"{path.parent}{os.sep}")
+    }
+    return any(b"get_response_sender" in file.read_bytes() for file in files if file.is_file())
 
 
 def _with_absolute_paths(command: CommandMessage) -> CommandMessage:

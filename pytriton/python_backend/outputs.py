@@ -22,18 +22,6 @@ class DeclaredOutputs:
         self._model = model
         self._reported: set[str] = set()
         self._lock = threading.Lock()  # senders respond from any thread
-        self._reported_late = False
-
-    def warn_of_late_response(self) -> None:
-        """Logs that a response was sent after an error, once."""
-        with self._lock:
-            reported, self._reported_late = self._reported_late, True
-        if not reported:
-            LOGGER.warning(
-                "Model %r sent a response to a request after one with an error, which is the last one. It is dropped. "
-                "This warning is logged once.",
-                self._model,
-            )
 
     def warn_of_others(self, names: Iterable[str]) -> None:
         """Logs which of the names are not declared, once for each."""

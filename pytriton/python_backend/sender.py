@@ -26,6 +26,8 @@ _CLOSED = f"{_UNABLE} Response sender has been closed."
 class Responder:
     """Sends the responses to one request. If it is garbage-collected before the final one, the request fails.
 
+    After an error, it only ends then: the client knows already.
+
     Args:
         respond: Sends an item.
         index: The request's number.
@@ -83,11 +85,6 @@ class Responder:
             if response is None and self._responded and not self._decoupled:
                 self._closed = True
                 return  # its only response was the final one
-            if self._failed and response is not None:
-                self._outputs.warn_of_late_response()
-                if not final:
-                    return
-                response = None
             self._responded = True
             self._failed = self._failed or (response is not None and response._error is not None)
             last = final or not self._decoupled
@@ -129,7 +126,7 @@ class Responder:
     def __del__(self) -> None:
         if not self._closed and (self._decoupled or not self._responded):
             error = self.error_if_dropped or RequestError(TritonError.INTERNAL, _DROPPED)
-            self._respond(self._index, error, True, later=True)
+            self._respond(self._index, None if self._failed else error, True, later=True)
 
 
 class InferenceResponseSender:

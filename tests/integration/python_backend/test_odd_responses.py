@@ -8,7 +8,7 @@ import logging
 import pytest
 from pb_models import DECOUPLED, HEAD, TEXT, asynchronous, execute, write
 from serving import Background, client_of, infer_json, json_floats, send_floats, wait_until
-from streaming import row, streamed
+from streaming import row, stream_to, streamed
 from worker_models import command, write_model
 
 from pytriton.model_config import Tensor
@@ -187,6 +187,65 @@ def test_a_thread_that_has_a_request_gets_its_sender_when_execute_has_returned(
     body = QUEUE + define(f"for request in requests:\n    self.queue.put(request)\nreturn {returned}")
     write(triton, repository, name, HEAD.replace("import json", "import json\nimport queue"), body)
     assert [send_floats(triton, name, [value]) for value in (1, 2)] == [[2], [3]]
+
+
+def test_a_response_of_a_sender_is_sent_before_execute_returns(triton, name, load):
+    """``execute`` returns only when the client has received the response."""
+    folder = load(
+        execute("""
+requests[0].get_response_sender().send(y(*x(requests[0])), FINAL)
+deadline = time.monotonic() + 20
+while not (HERE / "received").exists():
+    assert time.monotonic() < deadline
+    time.sleep(0.01)
+(HERE / "returned").touch()
+""")
+    )
+    assert send_floats(triton, name, [1]) == [1]
+    (folder / "received").touch()
+    wait_until((folder / "returned").exists)
+
+
+def test_requests_that_wait_for_their_senders_do_not_delay_others(triton, name, load):
+    """None is answered before all of them have arrived in calls of their own."""
+    load(
+        """
+def initialize(self, args):
+    self.held = []
+
+def execute(self, requests):
+    self.held += [(request.get_response_sender(), x(request)) for request in requests]
+    if len(self.held) == 4:
+        for sender, values in self.held:
+            threading.Thread(target=sender.send, args=(y(*values), FINAL)).start()
+""",
+        whole=TEXT.replace("8", "1").replace("TYPE_STRING", "TYPE_FP32"),
+    )
+    clients = [Background(lambda value=value: send_floats(triton, name, [value])) for value in range(4)]
+    assert [client.finish().result for client in clients] == [[value] for value in range(4)]
+
+
+def test_others_may_follow_a_response_with_an_error(triton, name, load):
+    load(
+        execute("""
+sender = requests[0].get_response_sender()
+sender.send(y(0))
+sender.send(pb_utils.InferenceResponse(error=pb_utils.TritonError("out of words")))
+sender.send(y(2))
+sender.send(flags=FINAL)
+"""),
+        config=DECOUPLED,
+    )
+    with stream_to(triton) as stream:
+        stream.send(name, 1)
+        replies = [stream.reply() for _ in range(4)]
+    assert [(reply.y, reply.error) for reply in replies] == [
+        (0, None),
+        ("out of words", "out of words"),
+        (2, None),
+        (None, None),
+    ]
+    assert replies[-1].final
 
 
 def test_a_request_without_a_response_fails_even_in_a_reference_cycle(triton, name, load):

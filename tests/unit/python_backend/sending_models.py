@@ -41,3 +41,11 @@ def x(*values):
 def failure(item):
     """The code and the message of a response that is an error."""
     return item.code, item.message
+
+
+def unrecognized(source):
+    """The source of a model, without the word by which a loader recognizes that responses may be sent at any time.
+
+    Its ``execute`` is then called as one that returns its responses.
+    """
+    return source.replace(".get_response_sender()", ".__getattribute__('get_response' + '_sender')()")

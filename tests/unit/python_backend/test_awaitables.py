@@ -6,7 +6,7 @@ import gc
 
 import pytest
 from declared import config_of
-from sending_models import DECOUPLED, DROPPED, HEAD, failure, x
+from sending_models import DECOUPLED, DROPPED, HEAD, failure, unrecognized, x
 from wiring import Wire, next_notification
 
 from pytriton.proxy.wire.notification import NotificationKind
@@ -87,6 +87,10 @@ def source(kind, body):
     lines = "\n".join("        " + line for line in body.strip("\n").splitlines())
     class_head = f"import functools\n{before}\nclass TritonPythonModel:\n"
     return HEAD.replace("class TritonPythonModel:\n", class_head) + f"    {head}\n{lines}\n"
+
+
+def unrecognized_source(kind, body):
+    return unrecognized(source(kind, body))
 
 
 def is_deferred(kind):
@@ -181,7 +185,7 @@ async def answer(sender):
 self.task = asyncio.ensure_future(answer(requests[0].get_response_sender()))
 return [None, y(8)]
 """
-    instance = serve(source(kind, body))
+    instance = serve(unrecognized_source(kind, body))
     sequence = instance.notify(x(1), x(2))
     if is_deferred(kind):
         assert (instance.stream(sequence, 1), instance.stream(sequence, 0)) == ([[[8]]], [[[7]]])
@@ -193,7 +197,7 @@ return [None, y(8)]
 @passed_on
 def test_sent_responses_are_kept_when_execute_fails(serve, kind):
     body = "requests[0].get_response_sender().send(y(7), FINAL)\nraise ValueError('no luck')"
-    instance = serve(source(kind, body))
+    instance = serve(unrecognized_source(kind, body))
     sequence = instance.notify(x(1), x(2))
     if is_deferred(kind):
         responses, failed = instance.stream(sequence, 0), failure(instance.stream(sequence, 1)[0])
@@ -207,7 +211,9 @@ def test_sent_responses_are_kept_when_execute_fails(serve, kind):
 
 @passed_on
 def test_a_request_whose_sender_is_dropped_fails(serve, kind):
-    instance = serve(source(kind, "request = requests.pop()\nrequest.get_response_sender()\nreturn [None]"))
+    instance = serve(
+        unrecognized_source(kind, "request = requests.pop()\nrequest.get_response_sender()\nreturn [None]")
+    )
     sequence = instance.notify(x(1))
     if is_deferred(kind):
         item = failure(instance.stream(sequence)[0])

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from declared import config_of, tensor
+from sending_models import unrecognized
 
 from pytriton.proxy.wire.inference import RESCHEDULE, RequestMetadata, RequestOptions
 
@@ -27,7 +28,7 @@ ADD = """
 def model(body):
     """A model whose ``execute`` is this, after the imports."""
     lines = "\n".join("            " + line for line in body.strip("\n").splitlines())
-    return (
+    return unrecognized(
         "import threading\nimport numpy as np\nimport triton_python_backend_utils as pb_utils\n\n"
         f"class TritonPythonModel:\n        def execute(self, requests):\n{lines}\n"
     )

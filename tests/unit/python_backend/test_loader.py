@@ -102,6 +102,11 @@ def test_a_model_tells_whether_it_is_ready(repository, method):
     assert loaded.is_ready()
 
 
+def test_a_property_of_the_same_name_that_fails_is_not_called_again(repository):
+    body = "\n    @property\n    def is_ready(self):\n        raise RuntimeError('not yet')\n"
+    assert loader.load(repository(BARE + body)).is_ready is None
+
+
 def test_our_utilities_take_precedence_over_a_copy_beside_the_model(repository):
     command = repository(
         "import triton_python_backend_utils as pb_utils" + BARE,

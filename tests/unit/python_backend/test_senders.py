@@ -143,7 +143,7 @@ sender.send(pb_utils.InferenceResponse(error=error), FINAL)
     assert failure(items[1]) == (4, "out of words")
 
 
-def test_responses_after_an_error_are_dropped_with_one_warning(serve, caplog):
+def test_others_may_follow_a_response_with_an_error(serve):
     for source in (model, asynchronous):
         instance = serve(
             source("""
@@ -161,11 +161,20 @@ else:
 """),
             DECOUPLED,
         )
-        items = instance.stream(instance.notify(x(1)))
-        assert (len(items), failure(items[0])) == (1, (1, "out of words"))
-        (record,) = caplog.records
-        assert "sent a response to a request after one with an error, which is the last one" in record.getMessage()
-        caplog.clear()
+        instance.notify(x(1))
+        entries = [instance.next_response()[0] for _ in range(4)]
+        assert failure(entries[0].failure) == (1, "out of words")
+        assert [entry.final for entry in entries] == [False, False, False, True]
+        assert [entry.failure for entry in entries[1:]] == [None] * 3
+
+
+def test_a_sender_that_is_dropped_after_an_error_ends_its_request(serve):
+    body = "requests[0].get_response_sender().send(pb_utils.InferenceResponse(error=pb_utils.TritonError('no')))"
+    instance = serve(model(f"{body}\nrequests.clear()"), DECOUPLED)
+    instance.notify(x(1))
+    error, end = [instance.next_response()[0] for _ in range(2)]
+    assert (failure(error.failure), error.final) == ((1, "no"), False)
+    assert (end.failure, end.final) == (None, True)
 
 
 def test_each_response_has_its_own_parameters(serve):
@@ -361,3 +370,21 @@ threading.Thread(target=sender.send, args=(y(1), FINAL)).start()
     for _ in range(5):
         assert instance.stream(instance.notify(x(1))) == [[[1]]]
     wait_until(lambda: instance.connection.arena.in_use() <= 1)
+
+
+def test_a_model_that_is_not_decoupled_may_respond_after_the_next_call(serve):
+    instance = serve(
+        model("""
+global held
+value = requests[0].inputs()[0].as_numpy()[0, 0]
+if value:
+    held = requests[0].get_response_sender()
+else:
+    requests[0].get_response_sender().send(y(0), FINAL)
+    held.send(y(1), FINAL)
+"""),
+    )
+    first, second = instance.notify(x(1)), instance.notify(x(0))
+    entries = [instance.next_response()[0] for _ in range(2)]
+    assert {entry.sequence for entry in entries} == {first, second}
+    assert all(entry.final and entry.failure is None for entry in entries)

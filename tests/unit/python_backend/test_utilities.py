@@ -276,6 +276,12 @@ class TestModelConfig:
                 "data_type of input 'x' is 'TYPE_FP32'",
             ),
             ({"output": [tensor("y")]}, ("add_output", tensor("y", dims=[2])), "dims of output 'y' is [-1]"),
+            (
+                {"input": [tensor("x", optional=True)]},
+                ("add_input", tensor("x", optional=False)),
+                "optional of input 'x' is True in config.pbtxt, and cannot become False",
+            ),
+            ({"input": [tensor("x")]}, ("add_input", tensor("x", optional=True)), "optional of input 'x' is False"),
             ({}, ("add_input", {"name": "x", "dims": [1]}), "input 'x' lacks the key 'data_type'"),
             ({}, ("add_output", tensor("y", optional=True)), "an output has the key 'optional'"),
             ({}, ("set_model_transaction_policy", {"coupled": 1}), "the key 'coupled'"),

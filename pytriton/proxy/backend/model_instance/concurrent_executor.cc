@@ -26,6 +26,7 @@ ConcurrentExecutor::InFlightBatch::InFlightBatch(Batch batch, bool is_warmup)
       closed(this->batch.requests().size()),
       ended(closed.size()),
       leaving(closed.size()),
+      failed(closed.size()),
       open(closed.size()),
       is_warmup(is_warmup) {
   timing.exec_start = MonotonicNs();
@@ -300,15 +301,22 @@ void ConcurrentExecutor::Respond(InFlightBatch* batch_in_flight, const ResponseE
     Reschedule(batch_in_flight, index, response.final);
   } else if (response.failure.has_value()) {
     context_.Report(*response.failure, 1);
-    Refuse(request, static_cast<TRITONSERVER_Error_Code>(response.failure->code), response.failure->message);
-    Close(batch_in_flight, index, false);
+    const auto code = static_cast<TRITONSERVER_Error_Code>(response.failure->code);
+    if (response.final || !is_decoupled) {
+      Refuse(request, code, response.failure->message);
+      Close(batch_in_flight, index, false);
+    } else {
+      context_.warmup->Done(false);
+      context_.responder.RespondErrorAndContinue(request, code, response.failure->message);
+      batch_in_flight->failed[index] = true;
+    }
   } else if (response.response) {
     const bool responded =
         context_.responder.RespondOutputs(batch_in_flight->batch, connection_->model(), response, data);
-    if (response.final || !responded) Close(batch_in_flight, index, responded);
+    if (response.final || !responded) Close(batch_in_flight, index, responded && !batch_in_flight->failed[index]);
   } else if (response.final && is_decoupled) {
     context_.responder.RespondEnd(request);
-    Close(batch_in_flight, index, true);
+    Close(batch_in_flight, index, !batch_in_flight->failed[index]);
   } else if (response.final) {
     Fail(batch_in_flight, index, TRITONSERVER_ERROR_INTERNAL, "the request ended without a response");
   }

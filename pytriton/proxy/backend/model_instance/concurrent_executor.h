@@ -58,6 +58,7 @@ class ConcurrentExecutor {
     std::vector<bool> closed;   // requests that were returned to Triton
     std::vector<bool> ended;    // requests that the worker has ended
     std::vector<bool> leaving;  // requests whose client has disconnected
+    std::vector<bool> failed;   // requests to which an error was sent, perhaps between other responses
     size_t open;                // requests that the worker has not ended
     bool any_succeeded = false;
     bool any_failed = false;

@@ -38,6 +38,16 @@ void RequestResponder::RespondError(TRITONBACKEND_Request* request, TRITONSERVER
   RespondFinal(response, TRITONSERVER_ErrorNew(code, message.c_str()));
 }
 
+void RequestResponder::RespondErrorAndContinue(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code,
+                                               const std::string& message) const {
+  TRITONBACKEND_Response* response = nullptr;
+  TRITONSERVER_Error* failed = TRITONBACKEND_ResponseNew(&response, request);
+  if (failed != nullptr) return LogIfError(failed, "cannot create a response");
+  TRITONSERVER_Error* error = TRITONSERVER_ErrorNew(code, message.c_str());
+  LogIfError(TRITONBACKEND_ResponseSend(response, 0, error), "cannot send a response");
+  TRITONSERVER_ErrorDelete(error);
+}
+
 bool RequestResponder::RespondOutputs(const Batch& batch, const AdmissionMessage& model, const ResponseEntry& entry,
                                       const char* data) const {
   std::vector<bool> seen(model.outputs.size(), false);

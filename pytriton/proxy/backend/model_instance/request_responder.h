@@ -23,6 +23,9 @@ class RequestResponder {
 
   // Responds with an error.
   void RespondError(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code, const std::string& message) const;
+  // The same for a request of a decoupled model, to which other responses may follow.
+  void RespondErrorAndContinue(TRITONBACKEND_Request* request, TRITONSERVER_Error_Code code,
+                               const std::string& message) const;
 
   // Sends a response with the requested outputs; `data`: its tensors. Returns whether that succeeded; otherwise the
   // request received an error and has ended. Throws ProtocolError, without sending anything, if the outputs are not the
