@@ -109,7 +109,9 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
         whole = CALL_FRAME.get()
         calls = split_call(whole, groups)
         results = [
-            call_with(call, None, wrapped, **kwargs | {name: array[_index(rows)] for name, array in arrays.items()})
+            call_with(
+                call, None, wrapped, *args, **kwargs | {name: array[_index(rows)] for name, array in arrays.items()}
+            )
             for call, rows in zip(calls, groups, strict=True)
         ]
         return gather(
@@ -223,7 +225,7 @@ def pad_batch(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inp
         last_rows = call[1][-1] if call is not None and call[1] else wanted
         return RequestItems([*others, _without_padding(last, last_rows - (wanted - rows), last_rows)])
 
-    return call_with(call, cut, wrapped, **kwargs | padded)
+    return call_with(call, cut, wrapped, *args, **kwargs | padded)
 
 
 def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = True) -> Decorator:
@@ -269,8 +271,8 @@ def first_value(*keys: str, squeeze_single_values: bool = True, strict: bool = T
 
     @stage_decorator("first_value", None, FIRST_VALUES, check, origin)
     def decorator(wrapped: InferFunc, instance: object, args: Arguments, kwargs: Inputs) -> Any:
-        if not args:
-            return wrapped(**kwargs | taken(kwargs))
+        if not any(isinstance(arg, Sequence) for arg in args):
+            return wrapped(*args, **kwargs | taken(kwargs))
         requests, rest = requests_of("first_value", args)
         return wrapped([with_data(each, dict(each) | taken(each)) for each in requests], *rest, **kwargs)
 

@@ -255,11 +255,16 @@ def arrays_of(name: str, args: Arguments, kwargs: Inputs) -> dict[str, Array]:
     """Returns a decorator's inputs, without other keyword arguments such as the context.
 
     Inputs on a GPU are copied to memory, where rows can be selected.
+
+    Raises:
+        PyTritonValidationError: There are requests or arrays without a name. A plain wrapper above the decorator of a
+            method passes the object.
     """
-    if args:
-        raise PyTritonValidationError(
-            f"@{name} takes arrays, but was given {shown(args[0])}: put @batch above it; {ORDER}"
-        )
+    for arg in args:
+        if isinstance(arg, (Sequence, np.ndarray, GpuTensor)):
+            raise PyTritonValidationError(
+                f"@{name} takes arrays, but was given {shown(arg)}: put @batch above it; {ORDER}"
+            )
     return {
         key: np.asarray(value)
         for key, value in kwargs.items()

@@ -278,3 +278,22 @@ def test_parameters_are_those_of_nvidia_pytriton(name):
     parameters = inspect.signature(getattr(decorators, name)).parameters.values()
 
     assert [(each.name, each.default) for each in parameters] == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("values", [[1, 1], [1, 2]])
+def test_a_plain_wrapper_of_a_method_passes_the_object_through_decorators_of_arrays(values):
+    class Network:
+        factor = 3
+
+        @batch
+        @own_wraps
+        @group_by_values("k")
+        @own_wraps
+        @first_value("k")
+        def infer(self, x, k):
+            return {"y": x * k * self.factor}
+
+    requests = [{"x": ONE, "k": np.full_like(ONE, value)} for value in values]
+    assert [each["y"].tolist() for each in Network().infer(requests)] == [
+        (ONE * value * 3).tolist() for value in values
+    ]
