@@ -348,6 +348,10 @@ class Gateway:
         except RequestError as error:
             self._record(request, started, error, key)
             raise
+        except asyncio.CancelledError:
+            if request.client_has_disconnected:
+                self._record(request, started, None, key)
+            raise
         self._record(request, started, request.stream_error, key)
 
     def _record(self, request: Request, started: float, error: RequestError | None, key: ApiKey | None) -> None:
