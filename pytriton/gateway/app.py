@@ -416,7 +416,8 @@ def _body_of(error: RequestError, request: Request) -> dict[str, Any]:
     path = request.path
     if path.startswith(_PROTOCOL):
         return error.body_of_protocol()
-    return error_body(error) if path in PATHS or _describes(request) else error.body()
+    is_of_openai = path in PATHS or (_describes(request) and path.startswith(_MODELS.rstrip("/")))
+    return error_body(error) if is_of_openai else error.body()
 
 
 def _split(path: str) -> tuple[str, str | None, str]:

@@ -15,10 +15,10 @@ from pytriton.proxy.types import Request
 from pytriton.proxy.wire.registration import ExecutionMode
 
 MAX_IN_FLIGHT = 256
-"""Default number of batches that an instance of a coroutine or an async generator serves at a time.
+"""Default number of batches that an instance of a coroutine or an async generator serves at a time."""
 
-It also limits batches with deferred responses.
-"""
+MAX_DEFERRED = 10_000
+"""Default number of batches whose responses may follow after the callable has returned."""
 
 MAX_THREADS = 32
 """Default number of batches that an instance of a generator serves at a time, each in its own thread."""
@@ -138,7 +138,9 @@ def execution_mode(
         The mode, and the number of batches that the instance serves at a time.
     """
     if deferred:
-        return ExecutionMode.CONCURRENT if kind.is_async else ExecutionMode.DEFERRED, wanted or MAX_IN_FLIGHT
+        if kind.is_async:
+            return ExecutionMode.CONCURRENT, wanted or (MAX_DEFERRED if decoupled else MAX_IN_FLIGHT)
+        return ExecutionMode.DEFERRED, wanted or MAX_DEFERRED
     if kind is CallableKind.FUNCTION:
         return ExecutionMode.CONCURRENT if decoupled else ExecutionMode.SEQUENTIAL, 1
     return ExecutionMode.CONCURRENT, wanted or (MAX_IN_FLIGHT if kind.is_async else MAX_THREADS)

@@ -225,6 +225,27 @@ def execute(self, requests):
     assert [client.finish().result for client in clients] == [[value] for value in range(4)]
 
 
+def test_many_streams_are_open_at_a_time(triton, name, load):
+    """None ends before the last one has begun."""
+    load(
+        """
+def initialize(self, args):
+    self.senders = []
+
+def execute(self, requests):
+    self.senders += [request.get_response_sender() for request in requests]
+    if len(self.senders) == 1000:
+        for sender in self.senders:
+            sender.send(y(1), FINAL)
+""",
+        whole=f"{TEXT.replace('8', '1').replace('TYPE_STRING', 'TYPE_FP32')}{DECOUPLED}",
+    )
+    with stream_to(triton) as stream:
+        for _ in range(1000):
+            stream.send(name, 1)
+        assert {reply.y for reply in stream.replies(ends=1000)} == {1}
+
+
 def test_others_may_follow_a_response_with_an_error(triton, name, load):
     load(
         execute("""

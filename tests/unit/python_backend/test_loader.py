@@ -17,7 +17,7 @@ import pytest
 from declared import config_of, tensor
 
 from pytriton.proxy.wire.registration import ExecutionMode
-from pytriton.proxy.worker.execution_mode import MAX_IN_FLIGHT
+from pytriton.proxy.worker.execution_mode import MAX_DEFERRED, MAX_IN_FLIGHT
 from pytriton.proxy.worker.worker import Worker
 from pytriton.python_backend import loader
 from pytriton.python_backend import triton_python_backend_utils as ours
@@ -318,8 +318,9 @@ def test_the_signature_is_that_of_the_configuration(repository):
     ("execute", "decoupled", "mode", "max_in_flight"),
     [
         ("def", False, ExecutionMode.SEQUENTIAL, 1),
-        ("def", True, ExecutionMode.DEFERRED, MAX_IN_FLIGHT),
+        ("def", True, ExecutionMode.DEFERRED, MAX_DEFERRED),
         ("async def", False, ExecutionMode.CONCURRENT, MAX_IN_FLIGHT),
+        ("async def", True, ExecutionMode.CONCURRENT, MAX_DEFERRED),
     ],
 )
 def test_the_execution_mode_depends_on_execute(repository, execute, decoupled, mode, max_in_flight):
@@ -387,3 +388,16 @@ def test_the_instances_own_execute_may_be_a_coroutine_function(repository):
     loaded = loader.load(repository("async def seen(requests):\n    return []\n" + code))
     assert loaded.loop is not None
     loaded.loop.close()
+
+
+USES_SENDERS = """
+def respond(request):
+    return request.get_response_sender()
+"""
+
+
+def test_a_model_whose_helpers_use_senders_may_respond_at_any_time(repository):
+    source = BARE.replace("class TritonPythonModel", "import helpers\n\nclass TritonPythonModel")
+    assert source != BARE
+    loaded = loader.load(repository(source, helpers=USES_SENDERS))
+    assert Worker(loaded.infer_func, loaded.signature).mode is ExecutionMode.DEFERRED
