@@ -84,6 +84,7 @@ BEHAVIOURS = {
         "streams_have_any_number_of_responses",
         "only_requested_outputs_are_sent",
         "a_failure_ends_its_request_in_mid_stream",
+        "others_may_follow_a_failure",
         "the_detail_of_a_failure_is_logged",
         "requests_go_back_to_the_server",
         "response_parameters_travel_with_each_response",
