@@ -38,6 +38,17 @@ async def run(size: int, work: Callable[..., _ResultT], *args: Any) -> _ResultT:
     return work(*args) if size <= LARGE else await run_in_thread(work, *args)
 
 
+async def run_on_json(body: bytes, work: Callable[..., _ResultT], *args: Any) -> _ResultT:
+    """Calls a function that parses a body of JSON; in a thread if it is large.
+
+    Args:
+        body: The body.
+        work: The function.
+        args: Its arguments.
+    """
+    return await run(size_of_json(body), work, *args)
+
+
 async def run_in_thread(work: Callable[..., _ResultT], *args: Any) -> _ResultT:
     """Calls a function that takes long because its arguments are large, in a thread.
 

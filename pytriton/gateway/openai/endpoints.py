@@ -104,26 +104,18 @@ class OpenAIEndpoints:
 
     async def _chat(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         declared, model = await self._find(body, OpenAIChat, request, key)
-        run = (
-            functools.partial(offload.run, offload.size_of_json(body))
-            if declared.template is None
-            else offload.run_function
-        )
+        run = functools.partial(offload.run_on_json, body) if declared.template is None else offload.run_function
         params, sample = await run(self._read_chat, body, declared, model.config)
         await self._generate(params, declared, declared.output, model, [sample], request, send, ChatShape())
 
     async def _completions(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         declared, model = await self._find(body, OpenAICompletion, request, key)
-        params, samples = await offload.run(
-            offload.size_of_json(body), self._read_completion, body, declared, model.config
-        )
+        params, samples = await offload.run_on_json(body, self._read_completion, body, declared, model.config)
         await self._generate(params, declared, declared.output, model, samples, request, send, CompletionShape())
 
     async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         declared, model = await self._find(body, OpenAIEmbeddings, request, key)
-        params, texts, calls = await offload.run(
-            offload.size_of_json(body), self._read_embeddings, body, declared, model.config
-        )
+        params, texts, calls = await offload.run_on_json(body, self._read_embeddings, body, declared, model.config)
         replies = await send_several([model.call(arrays, request) for arrays in calls], model.infer)
         tokens = await _counted(declared, texts)
         size = len(body) + offload.size_of_items(len(texts)) + sum(map(offload.size_of, replies))
