@@ -24,7 +24,8 @@ from pytriton.gateway.config import GatewayConfig
 from pytriton.gateway.errors import RETRY, RequestError, stopping
 from pytriton.gateway.local import LocalUpstream, Triton
 from pytriton.gateway.models import Models, Upstream
-from pytriton.gateway.openai.endpoints import PATHS, OpenAIEndpoints, error_body
+from pytriton.gateway.openai.endpoints import PATHS, OpenAIEndpoints
+from pytriton.gateway.openai.errors import error_body
 from pytriton.gateway.origins import OriginPolicy, origins_of
 from pytriton.gateway.remote import RemoteUpstream
 from pytriton.gateway.request import Request, Scope

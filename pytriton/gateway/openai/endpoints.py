@@ -5,29 +5,28 @@ The interface is that of https://platform.openai.com/docs/api-reference.
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import codecs
 import contextlib
 import functools
 import http
-import logging
 import re
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
 
-from pytriton.client.core.chunking import MAX_PARTS_IN_FLIGHT, send_several
+from pytriton.client.core.chunking import send_several
 from pytriton.client.core.inputs import Array
 from pytriton.gateway import offload
 from pytriton.gateway.access import ApiKey
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, samples_of, with_bytes
 from pytriton.gateway.models import Model, Models, Reply
+from pytriton.gateway.openai.errors import bad_request
+from pytriton.gateway.openai.generation import GeneratedText, Usage, count_tokens, stream_events
 from pytriton.gateway.openai.messages import (
     Body,
     ChatRequest,
@@ -37,30 +36,20 @@ from pytriton.gateway.openai.messages import (
 )
 from pytriton.gateway.openai.models import OpenAIChat, OpenAICompletion, OpenAIEmbeddings, OpenAIModel
 from pytriton.gateway.openai.shapes import ChatShape, CompletionShape
-from pytriton.gateway.openai.stop import StopSequences
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
-from pytriton.gateway.streams import EVENTS, send_stream, stream_error
+from pytriton.gateway.streams import EVENTS, send_stream
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
-
-LOGGER = logging.getLogger(__name__)
 
 CHAT, COMPLETIONS, EMBEDDINGS = "/v1/chat/completions", "/v1/completions", "/v1/embeddings"
 PATHS = {CHAT: OpenAIChat, COMPLETIONS: OpenAICompletion, EMBEDDINGS: OpenAIEmbeddings}
 """The endpoints, and the kind of model that each serves."""
 
-_DONE = b"data: [DONE]\n\n"
 _MAX_CHOICES = 128
 _MAX_STOPS = 4
 _MAX_STOP_LENGTH = 1000  # characters
-_REASON = "finish_reason"  # an output that a model may have
 
 _FIELD = re.compile(r"(?:at `\$\.|required field `)(\w+)")  # in errors of msgspec
-_FIELDS_OF_STATUS: dict[int, dict[str, str]] = {
-    http.HTTPStatus.UNAUTHORIZED: {"code": "invalid_api_key"},
-    http.HTTPStatus.NOT_FOUND: {"code": "model_not_found"},
-    http.HTTPStatus.TOO_MANY_REQUESTS: {"type": "requests", "code": "rate_limit_exceeded"},
-}
 
 _BodyT = TypeVar("_BodyT", bound="Body")
 _ModelT = TypeVar("_ModelT", bound=OpenAIModel)
@@ -117,7 +106,7 @@ class OpenAIEndpoints:
         declared, model = await self._find(body, OpenAIEmbeddings, request, key)
         params, texts, calls = await offload.run_on_json(body, self._read_embeddings, body, declared, model.config)
         replies = await send_several([model.call(arrays, request) for arrays in calls], model.infer)
-        tokens = await _counted(declared, texts)
+        tokens = await count_tokens(declared, texts)
         size = len(body) + offload.size_of_items(len(texts)) + sum(map(offload.size_of, replies))
         response = await offload.run(size, _embedded, replies, declared, params, tokens, model.config.batching)
         await send_bytes(send, response, "application/json")
@@ -130,7 +119,7 @@ class OpenAIEndpoints:
     ) -> tuple[GenerationRequest, tuple[str, dict[str, Any]]]:
         params, fields = _parsed(body, ChatRequest)
         if not params.messages:
-            raise _bad("messages is empty: give at least one message.", "messages")
+            raise bad_request("messages is empty: give at least one message.", "messages")
         self._check_generation(params, 1)
         prompt = _prompt(declared, params.messages)
         name = declared.messages if declared.template is None else declared.prompt
@@ -155,7 +144,7 @@ class OpenAIEndpoints:
         texts = [params.input] if isinstance(params.input, str) else params.input
         self._check_count(len(texts), "input")
         if params.encoding_format not in (None, "float", "base64"):
-            raise _bad(
+            raise bad_request(
                 f"encoding_format is {params.encoding_format[:20]!r}: use 'float' or 'base64'.", "encoding_format"
             )
         others = _other_inputs(config, fields, declared.input)
@@ -176,9 +165,11 @@ class OpenAIEndpoints:
         size = sum(len(prompt) for prompt, _ in samples) + offload.size_of_items(len(samples))
         inputs = await offload.run(size, _arrays, model.config, [sample for _, sample in samples])
         texts = [
-            _Text(model, arrays, output, params.stops, request) for arrays in inputs for _ in range(params.choices)
+            GeneratedText(model, arrays, output, params.stops, request)
+            for arrays in inputs
+            for _ in range(params.choices)
         ]
-        usage = _Usage(declared, [prompt for prompt, _ in samples])
+        usage = Usage(declared, [prompt for prompt, _ in samples])
         head = {
             "id": shape.prefix + uuid.uuid4().hex,
             "created": int(time.time()),  # noqa: TID251 - clients expect the date
@@ -186,10 +177,10 @@ class OpenAIEndpoints:
         }
         if params.stream:
             wants_usage = (params.stream_options or {}).get("include_usage") and declared.count_tokens is not None
-            events = _events(texts, shape, head, usage if wants_usage else None, request)
+            events = stream_events(texts, shape, head, usage if wants_usage else None, request)
             await send_stream(request, send, EVENTS, events)
             return
-        generated = await send_several(texts, _Text.whole)
+        generated = await send_several(texts, GeneratedText.whole)
         choices = [shape.choice(index, text, texts[index].reason) for index, text in enumerate(generated)]
         await send_json(send, head | {"object": shape.whole, "choices": choices} | await usage.of(generated))
 
@@ -217,162 +208,23 @@ class OpenAIEndpoints:
 
     def _check_count(self, count: int, field: str) -> None:
         if not 1 <= count <= self._max_samples:
-            raise _bad(f"The request has {count} texts; give 1 to {self._max_samples}.", field)
+            raise bad_request(f"The request has {count} texts; give 1 to {self._max_samples}.", field)
 
     def _check_generation(self, params: GenerationRequest, prompts: int) -> None:
         n, stops = params.choices, params.stops
         if not 1 <= n <= _MAX_CHOICES:
-            raise _bad(f"n is {n}: use 1 to {_MAX_CHOICES}.", "n")
+            raise bad_request(f"n is {n}: use 1 to {_MAX_CHOICES}.", "n")
         if n * prompts > self._max_samples:
-            raise _bad(
+            raise bad_request(
                 f"The request asks for {n * prompts} texts, {n} for each of {prompts} prompts, but the limit is "
                 f"{self._max_samples}: send several requests.",
                 "n",
             )
         if len(stops) > _MAX_STOPS or not all(1 <= len(stop) <= _MAX_STOP_LENGTH for stop in stops):
-            raise _bad(
+            raise bad_request(
                 f"stop may have up to {_MAX_STOPS} texts, of 1 to {_MAX_STOP_LENGTH} characters.",
                 "stop",
             )
-
-
-class _Text:
-    """One text that is being generated."""
-
-    def __init__(
-        self, model: Model, arrays: Mapping[str, Array], output: str, stops: list[str], request: Request
-    ) -> None:
-        self._model = model
-        self._output = output
-        self._stop = StopSequences(stops)
-        self._call = model.call(arrays, request)
-        self.reason = "stop"
-
-    async def pieces(self) -> AsyncGenerator[str, None]:
-        """Yields the text piece by piece."""
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        stream = self._model.stream(self._call)
-        try:
-            async for reply in _each(stream):
-                array = reply.outputs.get(self._output)
-                if array is None:
-                    raise RequestError(
-                        http.HTTPStatus.INTERNAL_SERVER_ERROR, f"The model has no output {self._output!r}."
-                    )
-                reason = reply.outputs.get(_REASON)
-                if reason is not None and reason.size:
-                    self.reason = _decoded(reason.ravel()[-1]) or self.reason
-                raw = b"".join(each if isinstance(each, bytes) else str(each).encode() for each in array.ravel())
-                if piece := self._stop.add(decoder.decode(raw)):
-                    yield piece
-                if self._stop.found:
-                    self.reason = "stop"
-                    return
-            if piece := self._stop.add(decoder.decode(b"", True)) + self._stop.rest():
-                yield piece
-        finally:
-            await stream.aclose()
-
-    async def whole(self) -> str:
-        """Waits for the whole text."""
-        return "".join([piece async for piece in self.pieces()])
-
-
-async def _each(stream: AsyncGenerator[Sequence[Reply], None]) -> AsyncIterator[Reply]:
-    async for replies in stream:
-        for reply in replies:
-            yield reply
-
-
-class _Usage:
-    """Counts tokens, if the model declares a function for it."""
-
-    def __init__(self, declared: OpenAIModel, prompts: Sequence[str]) -> None:
-        self._declared = declared
-        self._prompts = prompts
-
-    async def of(self, texts: Sequence[str]) -> dict[str, Any]:
-        prompt, completion = await _counted(self._declared, self._prompts), await _counted(self._declared, texts)
-        if prompt is None or completion is None:
-            return {}
-        counts = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
-        return {"usage": counts}
-
-
-async def _counted(declared: OpenAIModel, texts: Sequence[str]) -> int | None:
-    """Counts the tokens of texts with the model's function, if it declares one; in a thread, since it may be slow."""
-    count = declared.count_tokens
-    if count is None:
-        return None
-    try:
-        return await offload.run_function(lambda: int(sum(map(count, texts))))
-    except Exception as error:
-        LOGGER.exception("The function count_tokens of %r failed.", declared.public_name)
-        message = f"The model's function count_tokens failed: {type(error).__name__}: {error}."
-        raise RequestError(http.HTTPStatus.INTERNAL_SERVER_ERROR, message) from error
-
-
-async def _events(
-    texts: Sequence[_Text],
-    shape: ChatShape | CompletionShape,
-    head: Mapping[str, Any],
-    usage: _Usage | None,
-    request: Request,
-) -> AsyncGenerator[bytes, None]:
-    """Yields the events of all texts, as their pieces arrive."""
-    fields = {**head, "object": shape.chunk} | ({} if usage is None else {"usage": None})
-
-    def event(choices: list[dict[str, Any]], more: Mapping[str, Any] | None = None) -> bytes:
-        return b"data: %s\n\n" % encode({**fields, "choices": choices, **(more or {})})
-
-    pieces: asyncio.Queue[tuple[int, str | RequestError | None]] = asyncio.Queue(maxsize=len(texts))
-    places = asyncio.Semaphore(MAX_PARTS_IN_FLIGHT)
-
-    async def collect(index: int, text: _Text) -> None:
-        async with places:
-            try:
-                async for piece in text.pieces():
-                    await pieces.put((index, piece))
-                await pieces.put((index, None))
-            except RequestError as error:
-                await pieces.put((index, error))
-
-    tasks = [asyncio.ensure_future(collect(index, text)) for index, text in enumerate(texts)]
-    generated: list[list[str]] = [[] for _ in texts]
-    begun: set[int] = set()
-    left = len(texts)
-    try:
-        while left:
-            index, piece = await pieces.get()
-            if isinstance(piece, RequestError):
-                raise piece
-            if index not in begun and (first := shape.first(index)) is not None:
-                yield event([first])
-            begun.add(index)
-            if piece is None:
-                left -= 1
-                yield event([shape.last(index, texts[index].reason)])
-            else:
-                if usage is not None:
-                    generated[index].append(piece)
-                yield event([shape.piece(index, piece)])
-        if usage is not None:
-            yield event([], await usage.of(["".join(text) for text in generated]))
-        yield _DONE
-    except (RequestError, asyncio.CancelledError) as error:  # raised by the model, or by the sender
-        failure = stream_error(request, error, has_begun=bool(begun))
-        yield b"data: %s\n\n" % encode(error_body(failure))
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def error_body(error: RequestError) -> dict[str, Any]:
-    """Returns the body of an error in OpenAI's API."""
-    kind = "invalid_request_error" if error.status < http.HTTPStatus.INTERNAL_SERVER_ERROR else "server_error"
-    fields = {"type": kind, "code": None} | _FIELDS_OF_STATUS.get(error.status, {})
-    return {"error": {"message": error.message, "param": error.field, **fields}}
 
 
 def _model_name(body: bytes) -> str:
@@ -393,9 +245,9 @@ def _valid_body() -> Iterator[None]:
         yield
     except msgspec.ValidationError as error:
         found = _FIELD.search(str(error))
-        raise _bad(f"{error}.", None if found is None else found[1]) from error
+        raise bad_request(f"{error}.", None if found is None else found[1]) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise _bad(f"The body is not valid JSON: {error}.", None) from error
+        raise bad_request(f"The body is not valid JSON: {error}.", None) from error
 
 
 def _other_inputs(config: TritonModelConfig, fields: Mapping[str, Any], text: str) -> dict[str, Any]:
@@ -431,7 +283,7 @@ def _prompt(declared: OpenAIChat, messages: list[dict[str, Any]]) -> str:
 
 
 def _misfit(reason: str) -> RequestError:
-    return _bad(f"The messages do not fit the model's template: {reason}.", "messages")
+    return bad_request(f"The messages do not fit the model's template: {reason}.", "messages")
 
 
 def _arrays(config: TritonModelConfig, samples: list[dict[str, Any]]) -> list[dict[str, Array]]:
@@ -451,7 +303,7 @@ def _embedded(
         message = f"The model has no output {declared.output!r} with a vector of numbers."
         raise RequestError(http.HTTPStatus.INTERNAL_SERVER_ERROR, message) from error
     if params.dimensions is not None and any(len(vector) != params.dimensions for vector in vectors):
-        raise _bad(f"The model returns vectors of {len(vectors[0])} dimensions.", "dimensions")
+        raise bad_request(f"The model returns vectors of {len(vectors[0])} dimensions.", "dimensions")
     is_base64 = params.encoding_format == "base64"
     data = [
         {"object": "embedding", "index": index, "embedding": _base64(vector) if is_base64 else vector.tolist()}
@@ -463,13 +315,5 @@ def _embedded(
     return encode(response)
 
 
-def _decoded(text: Any) -> str:
-    return text.decode(errors="replace") if isinstance(text, bytes) else str(text)
-
-
 def _base64(vector: np.ndarray[Any, Any]) -> str:
     return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-
-
-def _bad(message: str, field: str | None) -> RequestError:
-    return RequestError(http.HTTPStatus.BAD_REQUEST, message, field)

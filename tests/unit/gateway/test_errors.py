@@ -7,7 +7,7 @@ import pytest
 from pytriton.client.core import failures
 from pytriton.gateway.errors import misfit, translated
 from pytriton.gateway.json_tensors import encode
-from pytriton.gateway.openai.endpoints import error_body
+from pytriton.gateway.openai.errors import error_body
 
 URL = "grpc://internal-7.example:8001"
 
