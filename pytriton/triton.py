@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
+import weakref
 
 from pytriton.constants import (
     DEFAULT_HTTP_PORT,
@@ -27,6 +29,7 @@ from pytriton.server.config import TritonConfig, overlaid
 from pytriton.server.control import check_url
 from pytriton.server.lifecycle import DEFAULT_POLICY, VERTEX_AI_POLICY, TritonLifecyclePolicy, policy_for
 from pytriton.server.local import LocalServer
+from pytriton.server.ports import ports_of
 from pytriton.server.security import (
     DEFAULT_PROTECTED_ENDPOINTS,
     VALID_TRITON_ENDPOINTS,
@@ -35,6 +38,7 @@ from pytriton.server.security import (
 )
 from pytriton.server.settings_check import check_model
 from pytriton.triton_base import MONITORING_PERIOD_S, TritonBase
+from pytriton.utils.console import is_interactive
 from pytriton.utils.distribution import get_root_module_path
 from pytriton.utils.workspace import Workspace
 
@@ -59,6 +63,7 @@ __all__ = [
     "VertextAILifecyclePolicy",
 ]
 
+LOGGER = logging.getLogger(__name__)
 
 TRITONSERVER_DIST_DIR = get_root_module_path() / "tritonserver"
 """The folder of the bundled server."""
@@ -68,6 +73,9 @@ DefaultTritonLifecyclePolicy = DEFAULT_POLICY
 
 VertextAILifecyclePolicy = VERTEX_AI_POLICY
 """The policy for Vertex AI, spelled as in nvidia-pytriton."""
+
+
+_opened: weakref.WeakSet[Triton] = weakref.WeakSet()  # each has had a server
 
 
 class Triton(TritonBase):
@@ -184,7 +192,22 @@ class Triton(TritonBase):
 
     def _open(self, workspace: Workspace) -> LocalServer:
         run_options().check_start()
+        if is_interactive():
+            self._stop_predecessor()
+        _opened.add(self)
         return LocalServer(self._config, self._access, workspace, self._server_path, self._session.on_exit)
+
+    def _stop_predecessor(self) -> None:
+        """Stops what serves on the same ports: a cell that runs again has lost the object that it made before."""
+        wanted = ports_of(self._config)
+        for other in list(_opened):
+            if other is not self and other.is_alive() and (shared := wanted & ports_of(other.config)):
+                LOGGER.warning(
+                    "The Triton that served on %s is stopped, because this one takes its place. To run both, choose "
+                    "other ports with TritonConfig(http_port=..., grpc_port=..., metrics_port=...).",
+                    " and ".join(f"port {port}" for port in sorted(shared)),
+                )
+                other.stop()
 
 
 class RemoteTriton(TritonBase):

@@ -109,15 +109,24 @@ def with_ports(config: TritonConfig) -> TritonConfig:
     return complete
 
 
+def ports_of(config: TritonConfig) -> set[int]:
+    """Returns the ports on which a server with these settings listens, without those that are to be any free port."""
+    ports = set()
+    for listener in _LISTENERS:
+        if listener.allowed(config):
+            port = getattr(config, listener.port)
+            ports.add(listener.default_port if port is None else port)
+    return ports - {0}
+
+
 def take(config: TritonConfig) -> None:
     """Reserves the ports of ``config``, as `with_ports` filled them in, among the servers of this process."""
-    _taken.update(getattr(config, listener.port) for listener in _LISTENERS if listener.allowed(config))
+    _taken.update(ports_of(config))
 
 
 def give_back(config: TritonConfig) -> None:
     """Releases the ports of ``config`` for other servers of this process."""
-    for listener in _LISTENERS:
-        _taken.discard(getattr(config, listener.port))
+    _taken.difference_update(ports_of(config))
 
 
 def unreachable(config: TritonConfig) -> str | None:

@@ -39,3 +39,9 @@ def log_safely(logger: logging.Logger, level: int, message: str, *args: object) 
     """
     with contextlib.suppress(Exception):
         logger.log(level, message, *args)
+
+
+def is_interactive() -> bool:
+    """Returns whether a person types the program: in a notebook, in IPython, or at Python's prompt."""
+    ipython = sys.modules.get("IPython")
+    return hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -232,14 +234,17 @@ def test_server_exits_with_the_kernel(kernel: tuple[Any, Run]) -> None:
     server.wait(TIMEOUT_S)
 
 
-def test_starting_twice_on_the_same_ports_is_an_error_with_a_remedy(kernel: tuple[Any, Run]) -> None:
+def test_a_cell_that_runs_again_takes_over_the_ports(kernel: tuple[Any, Run]) -> None:
     _, run = kernel
-    run("triton.run()")
-    again = (
-        "from pytriton.triton import TritonConfig\nTriton(config=TritonConfig(http_port=triton.config.http_port)).run()"
-    )
-    (error,) = run(again)
-    assert re.search(r"Port \d+ \(TritonConfig.http_port\) is in use", error["content"]["evalue"])
+    http, grpc, metrics = _free_ports(3)
+    config = f"TritonConfig(http_port={http}, grpc_port={grpc}, metrics_port={metrics}, "
+    cell = TRITON.replace("TritonConfig(", config) + "bind(lambda x: [factor * x])"
+    assert run("factor = 2\n" + cell + "\nfirst = triton") == []
+
+    outputs = run("factor = 3\n" + cell)
+    assert text_of(outputs, "stdout") == ""
+    assert "is stopped, because this one takes its place" in text_of(outputs, "stderr")
+    assert result_of(run("first.is_alive(), triton.is_alive(), ask()")) == "(False, True, [[3.0, 3.0]])"
 
 
 TENSORS = {
@@ -297,6 +302,14 @@ def test_server_streams_to_the_requests_that_are_shown(batching: bool) -> None:
 def test_no_request_is_shown_where_a_stream_cannot_carry_it(name: str) -> None:
     spec = ModelSpec.create(name, [TENSORS[name]], [TENSORS["vector"]], config=ModelConfig(decoupled=True))
     assert curl(spec, "http://127.0.0.1:8000") == ""
+
+
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
 
 
 def _url_of(triton: Triton) -> str:
