@@ -164,7 +164,7 @@ class Gateway:
         if request_id and not _is_request_id(request_id):
             request_id = ""
         if names := self._config.forwarded_names:
-            request.forwarded = {name: request.headers[name] for name in names if name in request.headers}
+            request.forwarded = {name: request.text(name) for name in names if name in request.headers}
         request.id = request_id or f"{_ID_PREFIX}{next(_numbers):x}"
         with about(request) if is_collecting() else contextlib.nullcontext():
             if not self._config.access_log or request.path in _HEALTH:

@@ -17,6 +17,7 @@ _LIMITS = (
     "max_header_size",
     "max_connections",
     "read_timeout_s",
+    "keep_alive_timeout_s",
     "max_body_size",
     "max_total_body_size",
     "max_stream_backlog",
@@ -44,7 +45,8 @@ class GatewayConfig:
         api_keys: Path of a file with API keys, created by `create_key`; with None, no key is needed.
         openai: Models that are served with OpenAI's API, as `OpenAIChat`, `OpenAICompletion` or `OpenAIEmbeddings`.
         forwarded_headers: Names of headers that become parameters of the request, which the function finds in
-            ``request.parameters`` under their names in lower case. Clients cannot set these parameters otherwise.
+            ``request.parameters`` under their names in lower case. Clients cannot set these parameters otherwise. Their
+            values are decoded as UTF-8, or else as Latin-1.
         cors_origins: Origins whose pages may send requests from a browser, like ``https://example.com``; ``*`` for any.
         allowed_hosts: Host names that requests may address, except for ``/health``: ``example.com`` or
             ``*.example.com``, without the port; empty for any name.
@@ -53,6 +55,9 @@ class GatewayConfig:
             may not open that many files (``ulimit -Hn``).
         read_timeout_s: How long a client may take for the TLS handshake or to send a request, or receive nothing of its
             response, in seconds.
+        keep_alive_timeout_s: How long a connection may wait for its next request, in seconds; more than the idle
+            timeout of a load balancer in front, which would otherwise send requests on connections that are being
+            closed. While more than half of ``max_connections`` are open, it is 5 seconds at most.
         max_body_size: Maximum size of the body of a request, in bytes.
         max_total_body_size: Maximum size of all bodies in memory, in bytes: those of requests that are being received
             or served, and of responses that clients have not received yet. Requests for which there is no room are
@@ -86,6 +91,7 @@ class GatewayConfig:
     max_header_size: int = 32 << 10
     max_connections: int = 10_000
     read_timeout_s: float = 60.0
+    keep_alive_timeout_s: float = 75.0
     max_body_size: int = 64 << 20
     max_total_body_size: int = 1 << 30
     max_stream_backlog: int = 256 << 20

@@ -24,7 +24,7 @@ class OriginPolicy:
 
     def __init__(self, origins: Sequence[str], hosts: Sequence[str]) -> None:
         self._origins = frozenset(origins_of(origins))
-        self._hosts = frozenset(host.lower() for host in hosts if not host.startswith("*."))
+        self._hosts = frozenset(_as_in_header(host) for host in hosts if not host.startswith("*."))
         self._domains = tuple(host[1:].lower() for host in hosts if host.startswith("*."))
         self._checks_hosts = bool(hosts) and "*" not in hosts
 
@@ -70,6 +70,11 @@ class OriginPolicy:
 def origins_of(given: Sequence[str]) -> list[str]:
     """Returns origins as browsers send them."""
     return [origin.rstrip("/").lower() for origin in given]
+
+
+def _as_in_header(host: str) -> str:
+    """Returns a host as requests name it: an IPv6 address in brackets."""
+    return f"[{host}]".lower() if host.count(":") > 1 and not host.startswith("[") else host.lower()
 
 
 def _name_of(host: str) -> str:

@@ -13,11 +13,14 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from pytriton.gateway.config import GatewayConfig
+from pytriton.gateway.errors import RequestError
+from pytriton.gateway.json_tensors import encode
 from pytriton.gateway.request import CANCELLED_BY_SERVER, cancel
 from pytriton.utils.limits import has_spare_files
 
 _HEAD = b"HTTP/1.1 "
 _INTERIM = b"HTTP/1.1 1"  # 100 Continue, for which the client waits
+_SHORT_KEEP_ALIVE_S = 5.0  # while many connections are open
 _LINGER_S = 5.0  # to receive the rest of a refused body
 _PART = 1 << 16  # bytes of a body that are passed on at a time
 _MAX_UNREAD = 1 << 18  # bytes of a body that the application does not read, as from a client without a key
@@ -148,7 +151,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.send_400_response("Invalid HTTP request received.")
         # A head may be too large, or the trailer of a body of chunks.
         if not (self._is_over or self._is_full) and self._received > self.limits.max_header_size:
-            self._refuse(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            self._refuse_headers()
 
     def _parse(self, data: memoryview) -> None:
         """Parses requests, and ignores upgrades to other protocols, such as HTTP/2 or WebSocket.
@@ -186,7 +189,8 @@ class LimitedProtocol(HttpToolsProtocol):
             self._drop_further_requests()
         else:
             self._in_head = True  # the rest will not be read
-            super().send_400_response(msg)
+            self._write_error(http.HTTPStatus.BAD_REQUEST, msg)
+            self._response.close()
             self._is_over = True
 
     def _drop_further_requests(self) -> None:
@@ -220,7 +224,7 @@ class LimitedProtocol(HttpToolsProtocol):
             size += len(name) + len(value)
             hosts += name == b"host"
         if size > self.limits.max_header_size:
-            self._refuse(http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+            self._refuse_headers()
             return
         if hosts != 1 and (hosts or self.parser.get_http_version() != "1.0"):
             self.send_400_response("The request must have one Host header.")
@@ -276,7 +280,14 @@ class LimitedProtocol(HttpToolsProtocol):
         # As uvicorn does, except for its timer for the next request: see `_check_time`.
         self.server_state.total_requests += 1
         self.flow.resume_reading()
-        self._deadline = self.loop.time() + self.timeout_keep_alive
+        self._deadline = self.loop.time() + self._keep_alive_s()
+
+    def _keep_alive_s(self) -> float:
+        """Returns how long the connection may wait for a request, after it has had one."""
+        timeout_s = self.limits.keep_alive_timeout_s
+        if 2 * len(self.connections) <= self.limits.max_connections:
+            return timeout_s
+        return min(timeout_s, _SHORT_KEEP_ALIVE_S)
 
     def _pass_body_on(self) -> None:
         body, self._body = self._body, b""
@@ -299,8 +310,11 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         if self._deadline is not None and now >= self._deadline:
             self._deadline = None
-            self._refuse(http.HTTPStatus.REQUEST_TIMEOUT)
-        in_s = min(self.limits.read_timeout_s, self.timeout_keep_alive)
+            self._refuse(
+                http.HTTPStatus.REQUEST_TIMEOUT,
+                f"The request did not arrive within {self.limits.read_timeout_s:g} s (GatewayConfig.read_timeout_s).",
+            )
+        in_s = min(self.limits.read_timeout_s, self._keep_alive_s())
         if self._deadline is not None:
             in_s = min(in_s, self._deadline - now)
         self._stop_timer()
@@ -311,19 +325,31 @@ class LimitedProtocol(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
 
-    def _refuse(self, status: http.HTTPStatus) -> None:
+    def _refuse_headers(self) -> None:
+        self._refuse(
+            http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+            f"The URL and the headers have more than {self.limits.max_header_size} bytes, which is the limit "
+            "(GatewayConfig.max_header_size).",
+        )
+
+    def _refuse(self, status: http.HTTPStatus, message: str) -> None:
         was_over, self._is_over = self._is_over, True
         self._response.flush()
         if was_over or self._cycles or not (self._in_head and self._has_begun):
             self._response.close_now()
             return
-        head = b"HTTP/1.1 %d %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-        self._response.write(head % (status, status.phrase.encode()))
-        self._response.flush()
+        self._write_error(status, message)
         if status == http.HTTPStatus.REQUEST_TIMEOUT:
             self._response.close_now()
         else:
             self._linger()
+
+    def _write_error(self, status: http.HTTPStatus, message: str) -> None:
+        """Sends a response of JSON, after which the connection is closed."""
+        body = encode(RequestError(status, message).body())
+        head = b"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        self._response.write(head % (status, status.phrase.encode(), len(body)))
+        self._response.write(body)
 
     def _close(self) -> None:
         """Closes the connection after a response, at once if the whole request has been read."""

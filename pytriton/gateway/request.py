@@ -104,6 +104,14 @@ class Request:
         value = self._headers.get(name.encode())
         return default if value is None else value.decode("latin1")
 
+    def text(self, name: str) -> str:
+        """Returns a header that may have any characters: UTF-8, or Latin-1 as HTTP was first defined."""
+        value = self._headers[name.encode()]
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value.decode("latin1")
+
     @cached_property
     def query(self) -> dict[str, str]:
         """The query's parameters."""

@@ -33,8 +33,9 @@ from pytriton.gateway.openai.messages import (
     CompletionRequest,
     EmbeddingsRequest,
     GenerationRequest,
+    Texts,
 )
-from pytriton.gateway.openai.models import OpenAIChat, OpenAICompletion, OpenAIEmbeddings, OpenAIModel
+from pytriton.gateway.openai.models import OpenAIChat, OpenAICompletion, OpenAIEmbeddings, OpenAIModel, TokenDecoder
 from pytriton.gateway.openai.shapes import ChatShape, CompletionShape
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
@@ -99,12 +100,14 @@ class OpenAIEndpoints:
 
     async def _completions(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         declared, model = await self._find(body, OpenAICompletion, request, key)
-        params, samples = await offload.run_on_json(body, self._read_completion, body, declared, model.config)
+        run = functools.partial(offload.run_on_json, body) if declared.decode_tokens is None else offload.run_function
+        params, samples = await run(self._read_completion, body, declared, model.config)
         await self._generate(params, declared, declared.output, model, samples, request, send, CompletionShape())
 
     async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         declared, model = await self._find(body, OpenAIEmbeddings, request, key)
-        params, texts, calls = await offload.run_on_json(body, self._read_embeddings, body, declared, model.config)
+        run = functools.partial(offload.run_on_json, body) if declared.decode_tokens is None else offload.run_function
+        params, texts, calls = await run(self._read_embeddings, body, declared, model.config)
         replies = await send_several([model.call(arrays, request) for arrays in calls], model.infer)
         tokens = await count_tokens(declared, texts)
         size = len(body) + offload.size_of_items(len(texts)) + sum(map(offload.size_of, replies))
@@ -131,8 +134,7 @@ class OpenAIEndpoints:
         self, body: bytes, declared: OpenAICompletion, config: TritonModelConfig
     ) -> tuple[GenerationRequest, list[tuple[str, dict[str, Any]]]]:
         params, fields = _parsed(body, CompletionRequest)
-        prompts = [params.prompt] if isinstance(params.prompt, str) else params.prompt
-        self._check_count(len(prompts), "prompt")
+        prompts = self._texts(params.prompt, declared.decode_tokens, "prompt")
         self._check_generation(params, len(prompts))
         others = _other_inputs(config, fields, declared.prompt)
         return params, [(prompt, others | {declared.prompt: prompt}) for prompt in prompts]
@@ -141,8 +143,7 @@ class OpenAIEndpoints:
         self, body: bytes, declared: OpenAIEmbeddings, config: TritonModelConfig
     ) -> tuple[EmbeddingsRequest, list[str], list[dict[str, Array]]]:
         params, fields = _parsed(body, EmbeddingsRequest)
-        texts = [params.input] if isinstance(params.input, str) else params.input
-        self._check_count(len(texts), "input")
+        texts = self._texts(params.input, declared.decode_tokens, "input")
         if params.encoding_format not in (None, "float", "base64"):
             raise bad_request(
                 f"encoding_format is {params.encoding_format[:20]!r}: use 'float' or 'base64'.", "encoding_format"
@@ -206,9 +207,18 @@ class OpenAIEndpoints:
             "model",
         )
 
-    def _check_count(self, count: int, field: str) -> None:
-        if not 1 <= count <= self._max_samples:
-            raise bad_request(f"The request has {count} texts; give 1 to {self._max_samples}.", field)
+    def _texts(self, given: Texts, decode: TokenDecoder | None, field: str) -> list[str]:
+        """Returns the texts of a request, some of which may be token ids."""
+        if isinstance(given, str):
+            return [given]
+        tokens = [each for each in given if isinstance(each, int)]
+        if tokens and len(tokens) == len(given):
+            return [_decoded(tokens, decode, field)]
+        if tokens:
+            raise bad_request(f"{field} has both texts and single token ids: send a list of either.", field)
+        if not 1 <= len(given) <= self._max_samples:
+            raise bad_request(f"The request has {len(given)} texts; give 1 to {self._max_samples}.", field)
+        return [each if isinstance(each, str) else _decoded(each, decode, field) for each in given]
 
     def _check_generation(self, params: GenerationRequest, prompts: int) -> None:
         n, stops = params.choices, params.stops
@@ -248,6 +258,20 @@ def _valid_body() -> Iterator[None]:
         raise bad_request(f"{error}.", None if found is None else found[1]) from error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise bad_request(f"The body is not valid JSON: {error}.", None) from error
+
+
+def _decoded(tokens: Any, decode: TokenDecoder | None, field: str) -> str:
+    if decode is None:
+        raise bad_request(f"{field} has token ids, which this model does not accept: send the text.", field)
+    try:
+        text = decode(tokens)
+    except Exception as error:
+        message = f"The model's function decode_tokens cannot decode the token ids: {type(error).__name__}: {error}."
+        raise bad_request(message, field) from error
+    if not isinstance(text, str):
+        message = f"The model's function decode_tokens returned a value of type {type(text).__name__}, not a string."
+        raise RequestError(http.HTTPStatus.INTERNAL_SERVER_ERROR, message)
+    return text
 
 
 def _other_inputs(config: TritonModelConfig, fields: Mapping[str, Any], text: str) -> dict[str, Any]:

@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 
+Texts = str | list[str | int | list[int]]
+"""Texts, each a string or a list of token ids; a list of token ids alone is one text."""
+
 
 class Body(msgspec.Struct):
     """Fields of all requests."""
@@ -41,12 +44,12 @@ class ChatRequest(GenerationRequest, kw_only=True):
 class CompletionRequest(GenerationRequest, kw_only=True):
     """A request to ``/v1/completions``."""
 
-    prompt: str | list[str] = ""
+    prompt: Texts = ""
 
 
 class EmbeddingsRequest(Body, kw_only=True):
     """A request to ``/v1/embeddings``."""
 
-    input: str | list[str]
+    input: Texts
     encoding_format: str | None = None
     dimensions: int | None = None

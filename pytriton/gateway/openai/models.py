@@ -11,6 +11,9 @@ from pytriton.exceptions import PyTritonBadParameterError
 ChatTemplate = Callable[[Sequence[Mapping[str, Any]]], str]
 """Creates a prompt from the messages of a chat."""
 
+TokenDecoder = Callable[[Sequence[int]], str]
+"""Converts token ids to text."""
+
 
 @dataclasses.dataclass(frozen=True)
 class OpenAIModel:
@@ -74,10 +77,13 @@ class OpenAICompletion(OpenAIModel):
     Attributes:
         prompt: The input with the text: BYTES of shape ``(1,)``.
         output: The output with its continuation: BYTES of shape ``(1,)``.
+        decode_tokens: Converts prompts that clients send as token ids to text, such as a tokenizer's ``decode``;
+            without it, they are refused. It is called in threads, up to two at a time.
     """
 
     prompt: str = "prompt"
     output: str = "text"
+    decode_tokens: TokenDecoder | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,7 +93,10 @@ class OpenAIEmbeddings(OpenAIModel):
     Attributes:
         input: The input with a text: BYTES of shape ``(1,)``.
         output: The output with its embedding, a vector.
+        decode_tokens: Converts texts that clients send as token ids back to text, such as a tokenizer's ``decode``;
+            without it, they are refused. It is called in threads, up to two at a time.
     """
 
     input: str = "text"
     output: str = "embedding"
+    decode_tokens: TokenDecoder | None = None

@@ -72,6 +72,13 @@ def test_a_function_finds_them_under_their_names_in_lower_case(gateway):
     assert json.loads(response.json()["text"]) == {"x-plan": "a b", "x-tenant": "blue"}
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "latin1"])
+def test_they_may_have_letters_beyond_ascii(gateway, encoding):
+    response = gateway.post("Tell", SAMPLE, x_tenant="Zo\u00eb".encode(encoding))
+
+    assert json.loads(response.json()["text"]) == {"x-tenant": "Zo\u00eb"}
+
+
 def test_those_that_a_request_lacks_are_missing(gateway):
     assert json.loads(gateway.post("Tell", SAMPLE, x_plan="").json()["text"]) == {"x-plan": ""}
     assert json.loads(gateway.post("Tell", SAMPLE).json()["text"]) == {}

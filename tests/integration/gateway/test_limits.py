@@ -147,18 +147,27 @@ def raw(gateway, data):
         return received
 
 
+def error_of(response):
+    """The message of a response of JSON, as bytes."""
+    return json.loads(response.partition(b"\r\n\r\n")[2])["error"]["message"].encode()
+
+
 def test_large_headers_are_refused(served):
     with gateway_of(served, max_header_size=2000) as gateway:
         complete = b"GET /v1/models HTTP/1.1\r\nhost: a\r\nx: " + b"a" * 3000 + b"\r\n\r\n"
         endless = b"GET /v1/models HTTP/1.1\r\n" + b"x: y\r\n" * 1000
         for data in (complete, endless):
-            assert raw(gateway, data).startswith(b"HTTP/1.1 431 ")
+            response = raw(gateway, data)
+            assert response.startswith(b"HTTP/1.1 431 ")
+            assert b"more than 2000 bytes" in error_of(response)
         assert gateway.get("/v1/models", x="a" * 1000).status == 200
 
 
 def test_unfinished_requests_time_out(served):
     with gateway_of(served, read_timeout_s=0.3) as gateway:
-        assert raw(gateway, b"GET /v1/mod").startswith(b"HTTP/1.1 408 ")
+        response = raw(gateway, b"GET /v1/mod")
+        assert response.startswith(b"HTTP/1.1 408 ")
+        assert b"did not arrive within 0.3 s" in error_of(response)
         assert raw(gateway, b"") == b""
         assert raw(gateway, b"POST /v1/models/Double HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n{") == b""
         assert gateway.post("Double", {"x": [1]}).status == 200
@@ -167,6 +176,28 @@ def test_unfinished_requests_time_out(served):
 def test_a_response_may_take_longer_than_its_request(served):
     with gateway_of(served, read_timeout_s=0.1) as gateway:
         assert gateway.post("Sleep", {"x": [1]}).status == 200
+
+
+def idle_s(gateway):
+    """How long a connection stays open after its request."""
+    connection = http.client.HTTPConnection(gateway.url.removeprefix("http://"), timeout=LIMIT_S)
+    with contextlib.closing(connection):
+        connection.request("GET", "/health/live")
+        connection.getresponse().read()
+        began = time.monotonic()
+        assert connection.sock.recv(1) == b""
+        return time.monotonic() - began
+
+
+def test_idle_connections_are_closed(served):
+    with gateway_of(served, keep_alive_timeout_s=0.3) as gateway:
+        assert 0.25 < idle_s(gateway) < LIMIT_S
+
+
+def test_idle_connections_are_closed_sooner_while_many_are_open(served, monkeypatch):
+    monkeypatch.setattr("pytriton.gateway.protocol._SHORT_KEEP_ALIVE_S", 0.3)
+    with gateway_of(served, max_connections=1) as gateway:
+        assert 0.25 < idle_s(gateway) < LIMIT_S
 
 
 def test_many_connections_are_refused(served):

@@ -84,13 +84,19 @@ def words_of(given):
     return len(given.split())
 
 
+def letters_of(tokens):
+    return "".join(chr(ord("a") + token) for token in tokens)
+
+
 DECLARED = (
     OpenAIChat("Parrot", count_tokens=words_of),
     OpenAIChat("Cut"),
     OpenAIChat("Upper", name="shout", template=last_message),
     OpenAICompletion("Upper", count_tokens=words_of),
     OpenAICompletion("Complete"),
+    OpenAICompletion("Upper", name="token_ids", decode_tokens=letters_of),
     OpenAIEmbeddings("Embed", name="vectors", count_tokens=words_of),
+    OpenAIEmbeddings("Embed", name="vectors_of_token_ids", decode_tokens=letters_of),
 )
 
 
@@ -257,6 +263,34 @@ def test_embeddings(client, encoding):
         vectors = [np.frombuffer(base64.b64decode(vector), "<f4").tolist() for vector in vectors]
     assert vectors == [[1, 0.5], [3, 0.5]]
     assert response.usage.total_tokens == 2
+
+
+@pytest.mark.parametrize(
+    ("given", "lengths"), [([0, 1, 2], [3]), ([[0], [1, 2]], [1, 2]), (["a", [0, 1]], [1, 2]), ([[]], [0])]
+)
+def test_texts_may_be_token_ids(client, given, lengths):
+    completion = client.completions.create(model="token_ids", prompt=given)
+    assert [len(choice.text) for choice in completion.choices] == lengths
+    response = client.embeddings.create(model="vectors_of_token_ids", input=given, encoding_format="float")
+    assert [each.embedding[0] for each in response.data] == lengths
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "error"),
+    [
+        ("Upper", [0, 1], "prompt has token ids, which this model does not accept"),
+        ("Upper", [[0, 1]], "prompt has token ids, which this model does not accept"),
+        ("token_ids", ["a", 1], "prompt has both texts and single token ids"),
+        ("token_ids", [[0], 1], "prompt has both texts and single token ids"),
+        ("token_ids", [[-1000]], "decode_tokens cannot decode the token ids: ValueError"),
+        ("token_ids", [True], "Expected"),
+        ("token_ids", [], "The request has 0 texts"),
+    ],
+)
+def test_token_ids_that_are_refused(client, model, given, error):
+    with pytest.raises(openai.BadRequestError, match=error) as caught:
+        client.completions.create(model=model, prompt=given)
+    assert caught.value.param == "prompt"
 
 
 def test_models(client, text_gateway):

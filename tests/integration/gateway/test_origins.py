@@ -76,6 +76,14 @@ def test_other_names_of_the_gateway_are_refused(served):
             assert gateway.get("/health/ready", host=host).status == 200
 
 
+@pytest.mark.parametrize("allowed", ["::1", "[::1]"])
+def test_an_ipv6_address_of_the_gateway(served, allowed):
+    with gateway_of(served, allowed_hosts=(allowed,)) as gateway:
+        for host in ("[::1]", "[::1]:8080"):
+            assert gateway.post("Double", {"x": [1]}, host=host).status == 200
+        assert gateway.post("Double", {"x": [1]}, host="[::2]").status == 421
+
+
 def test_a_key_sees_error_messages_of_its_own_requests_only(served, tmp_path):
     alice, bob = (create_key(tmp_path / "keys.json", name) for name in ("alice", "bob"))
     with gateway_of(served, api_keys=tmp_path / "keys.json") as gateway:
