@@ -270,7 +270,9 @@ def test_a_call_of_another_model_continues_the_trace(triton, receiver):
     assert infer.kind == CLIENT
     (queue,) = [span for span in receiver.spans(trace_id) if span.name == "queue" and span.parent == infer.id]
     (compute,) = [span for span in receiver.spans(trace_id) if span.name == "compute" and span.parent == infer.id]
-    assert infer.start <= queue.start <= queue.end <= compute.start <= request.start
+    assert infer.start <= queue.start <= queue.end
+    assert abs(queue.end - compute.start) < 1000  # ns: Triton notes both times at once, and rounds them
+    assert compute.start <= request.start
     assert request.end <= compute.end
 
 

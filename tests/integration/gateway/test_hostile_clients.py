@@ -142,7 +142,7 @@ def test_a_request_that_does_not_name_one_host_is_refused(gateway, hosts):
     with connected(gateway, refused + request("/health/live", method="GET")) as connection:
         responses = received(connection)
     assert responses.startswith(b"HTTP/1.1 400 ")
-    assert responses.endswith(b"The request must have one Host header.")
+    assert responses.endswith(b'\r\n\r\n{"error":{"message":"The request must have one Host header."}}')
 
     with connected(gateway, request("/health/live", method="GET") + refused) as connection:
         responses = received(connection)

@@ -95,8 +95,8 @@ async def respond(scope: Any, receive: Any, send: Any) -> None:
 
 async def exchanged(*parts: bytes, keep_alive_s: int = 5, max_body_size: int = 1000) -> list[bytes]:
     """Sends the parts one by one, and returns the bodies of the responses until the connection is closed."""
-    config = uvicorn.Config(respond, timeout_keep_alive=keep_alive_s, ws="none", log_config=None, lifespan="off")
-    protocol = protocol_of(GatewayConfig(max_body_size=max_body_size))
+    config = uvicorn.Config(respond, ws="none", log_config=None, lifespan="off")
+    protocol = protocol_of(GatewayConfig(max_body_size=max_body_size, keep_alive_timeout_s=keep_alive_s))
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: protocol(config, ServerState(), {}), "127.0.0.1", 0)
     async with server:
