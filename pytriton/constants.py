@@ -6,12 +6,20 @@ import os
 import pathlib
 import tempfile
 
+
+def _home() -> pathlib.Path:
+    try:
+        return pathlib.Path(os.environ.get("PYTRITON_HOME") or tempfile.gettempdir())
+    except FileNotFoundError:  # no folder can be written, and clients need none
+        return pathlib.Path("/tmp")
+
+
 DEFAULT_HTTP_PORT = 8000
 DEFAULT_GRPC_PORT = 8001
 DEFAULT_METRICS_PORT = 8002
 DEFAULT_SAGEMAKER_PORT = 8080
 DEFAULT_VERTEX_AI_PORT = 8080
-PYTRITON_HOME = pathlib.Path(os.environ.get("PYTRITON_HOME") or tempfile.gettempdir())
+PYTRITON_HOME = _home()
 TRITON_LOCAL_IP = "127.0.0.1"
 TRITON_PYTHON_BACKEND_INTERPRETER_DIRNAME = "python_backend_interpreter"
 TRITON_CONTEXT_FIELD_NAME = "triton_context"

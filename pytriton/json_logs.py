@@ -92,7 +92,7 @@ class JSONFormatter(logging.Formatter):
         further = {
             name: value
             for name, value in record.__dict__.items()
-            if name not in _OWN_ATTRIBUTES and not name.startswith("_")
+            if name not in _OWN_ATTRIBUTES and not str(name).startswith("_")
         }
         for name, value in {**_context_fields(), **further}.items():
             entry.setdefault(name, value)
@@ -137,6 +137,8 @@ def log_as_json(level: int | str | None = None) -> None:
         logging.captureWarnings(True)
         if sys.excepthook is sys.__excepthook__:
             sys.excepthook = _log_uncaught
+        if sys.unraisablehook is sys.__unraisablehook__:
+            sys.unraisablehook = _log_unraisable
         if threading.excepthook is getattr(threading, "__excepthook__", None):  # Python 3.9 has no `__excepthook__`
             threading.excepthook = _log_uncaught_in_thread
         _enabled = True
@@ -251,6 +253,13 @@ def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Traceb
         sys.__excepthook__(kind, error, trace)
         return
     LOGGER.critical("Uncaught exception; the program exits.", exc_info=(kind, error, trace))
+
+
+def _log_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
+    """Logs an exception that cannot be raised, as of a destructor."""
+    error = unraisable.exc_value
+    exc_info = None if error is None else (unraisable.exc_type, error, unraisable.exc_traceback)
+    LOGGER.error("%s %r.", unraisable.err_msg or "Exception ignored in", unraisable.object, exc_info=exc_info)
 
 
 def _log_uncaught_in_thread(arguments: threading.ExceptHookArgs) -> None:

@@ -327,6 +327,8 @@ class TritonBase:
                 if gateway is not None:
                     self._gateway = start_gateway(self, gateway)
                 if announce:
+                    if not (session.models or server.repository_models()):
+                        LOGGER.warning("No model is bound yet: call bind() before serve().")
                     gateway_url = None if self._gateway is None else self._gateway.url
                     tell(LOGGER, announcement(self.models, server, self.report.ready_models, gateway_url))
                 failed = session.wait(server, monitoring_period_s)

@@ -97,17 +97,21 @@ class App:
         if self.attribute is not None:
             triton = getattr(module, self.attribute, None)
             if not isinstance(triton, TritonBase):
-                raise AppError(f"{self.name}: {self.attribute!r} is not a Triton; there is {_listed(names.values())}.")
+                others = f"there is {_listed(names.values())}" if names else "there is none; leave the name out"
+                raise AppError(f"{self.name}: {self.attribute!r} is not a Triton; {others}.")
         elif len(names) > 1:
             first = next(iter(names.values()))
-            raise AppError(f"{self.name} has several: {_listed(names.values())}; name one: {self.name}:{first}")
+            raise AppError(
+                f"{self.name} has several Triton objects: {_listed(names.values())}; name one: {self.name}:{first}"
+            )
         else:
             triton = getattr(module, *names.values()) if names else None
         declared = _declared_models(module)
         if triton is None and not declared:
             raise AppError(
-                f"{self.name} has no Triton at module level, and no function with the decorator pytriton.model, that "
-                "could be served. If it serves only below `if __name__ == '__main__':`, run it with Python."
+                f"{self.name} has no Triton at module level, and no function with the decorator @pytriton.model, that "
+                "could be served; put the decorator above a function to serve it. If the program serves only below "
+                "`if __name__ == '__main__':`, run it with Python."
             )
         if triton is None:
             triton = Triton()

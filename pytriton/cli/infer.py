@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from pytriton.client.tls import TLSConfig
 from pytriton.model_config.triton_model_config import TritonModelConfig
 
 NAME = "infer"
+_LITERAL = re.compile(r"[\[{\"'\d-]")  # the beginning of a value
 _WORDS_HELP = (
     "the server, the model's name and its inputs: name='[[1,2]]', name=text, name=@array.npy, or name=@file for bytes, "
     f"with or without the batch dimension. URL: {URL_HELP}"
@@ -83,6 +85,8 @@ def _split(words: Sequence[str]) -> tuple[str | None, str, Sequence[str]]:
     """Splits the words into the URL, if there is one, the model's name, and the inputs."""
     names = list(itertools.takewhile(lambda word: "=" not in word, words[:2]))
     *urls, model = names or [""]
+    if urls and _LITERAL.match(model):
+        raise PyTritonClientValueError(f"{model!r} is no input; write NAME={model!r}.")
     if not model or ":" in model or "/" in model:
         raise PyTritonClientValueError(f"The name of a model is missing; write it before its inputs, not {words[0]!r}.")
     return (urls[0] if urls else None), model, words[len(names) :]

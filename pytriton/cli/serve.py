@@ -62,7 +62,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _print_command(config: TritonConfig, security: TritonSecurityConfig, server_path: str | None) -> None:
-    """Prints the command line of the server; the token is hidden."""
+    """Prints the command line of the server; secrets are hidden."""
+    from pytriton.server.launch import without_secrets
     from pytriton.server.local import LocalServer
 
     workspace = Workspace()
@@ -70,6 +71,10 @@ def _print_command(config: TritonConfig, security: TritonSecurityConfig, server_
         access = AccessControl(security, config)
         server = LocalServer(config, access, workspace, server_path, lambda: None)
         show(f"# Triton {server.version or 'of an unknown version'}")
-        show(shlex.join(word.replace(access.token, "***") for word in server.command()))
+        words, secrets = without_secrets(server.command())
+        line = shlex.join(words)
+        for variable in secrets:
+            line = line.replace(f"@{variable}", "***")
+        show(line)
     finally:
         workspace.clean()

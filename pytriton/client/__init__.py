@@ -90,7 +90,12 @@ __all__ = [
 ]
 
 
+_SUBMODULES = ("asyncio_utils", "auth", "client", "exceptions", "utils", "warnings")  # attributes without an import
+
+
 def __getattr__(name: str) -> Any:
+    if name in _SUBMODULES:
+        return importlib.import_module(f"{__name__}.{name}")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(_MODULES[name]), name)

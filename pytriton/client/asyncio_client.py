@@ -113,12 +113,12 @@ class AsyncioModelClient(BaseModelClient):
             await server.transport.close()
         await self._background.wait()
 
-    async def wait_for_server(self, timeout_s: float) -> None:
+    async def wait_for_server(self, timeout_s: float | None) -> None:
         """Waits until the server is ready; see `ModelClient.wait_for_server`."""
         self._check_open()
         await run_async(self._session.wait_until_ready(timeout_s, model=False))
 
-    async def wait_for_model(self, timeout_s: float) -> None:
+    async def wait_for_model(self, timeout_s: float | None) -> None:
         """Waits until the model is ready; see `ModelClient.wait_for_model`."""
         self._check_open()
         await run_async(self._session.wait_until_ready(timeout_s))

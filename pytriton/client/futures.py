@@ -140,11 +140,11 @@ class FuturesModelClient:
         self._release.detach()
         self._loop.stop(self._client.close, drain=True, wait=wait)
 
-    def wait_for_model(self, timeout_s: float) -> Future[None]:
+    def wait_for_model(self, timeout_s: float | None) -> Future[None]:
         """Waits until the model is ready; see `ModelClient.wait_for_model`.
 
         Args:
-            timeout_s: How long to wait, in seconds.
+            timeout_s: How long to wait, in seconds; None is the default of ``init_timeout_s``.
 
         Returns:
             A future without a value.

@@ -51,11 +51,11 @@ class ModelClient(BaseModelClient):
         self._closed = True
         self._release()
 
-    def wait_for_server(self, timeout_s: float) -> None:
+    def wait_for_server(self, timeout_s: float | None) -> None:
         """Waits until the server is ready, whether or not its models are.
 
         Args:
-            timeout_s: How long to wait, in seconds.
+            timeout_s: How long to wait, in seconds; None is the default of ``init_timeout_s``.
 
         Raises:
             PyTritonClientTimeoutError: It was not ready in time.
@@ -63,11 +63,11 @@ class ModelClient(BaseModelClient):
         self._check_open()
         self._run(self._session.wait_until_ready(timeout_s, model=False))
 
-    def wait_for_model(self, timeout_s: float) -> None:
+    def wait_for_model(self, timeout_s: float | None) -> None:
         """Waits until the model is ready.
 
         Args:
-            timeout_s: How long to wait, in seconds.
+            timeout_s: How long to wait, in seconds; None is the default of ``init_timeout_s``.
 
         Raises:
             PyTritonClientTimeoutError: The server was not ready in time.

@@ -6,6 +6,7 @@ import collections
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -103,9 +104,11 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
         members: dict[tuple[Any, ...], list[int]] = {}
         for row, values in enumerate(zip(*(arrays[key] for key in keys), strict=True)):
             members.setdefault(tuple(map(_hashable, values)), []).append(row)
-        if len(members) <= 1:
-            return wrapped(*args, **kwargs)
         groups = list(members.values())
+        if len(groups) == 1 and len(groups[0]) > 1:
+            return gather([wrapped(*args, **kwargs)], lambda done: _for_rows(done[0], groups[0]), itemgetter(0))
+        if len(groups) <= 1:
+            return wrapped(*args, **kwargs)
         whole = CALL_FRAME.get()
         calls = split_call(whole, groups)
         results = [
@@ -303,12 +306,24 @@ def _index(rows: list[int]) -> Any:
     return slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
 
 
+def _for_rows(outputs: Any, rows: list[int]) -> Any:
+    """Repeats outputs of a single row for all rows of a group, as nvidia-pytriton does."""
+    if not isinstance(outputs, Mapping | list | tuple):
+        return outputs
+    named = _by_name(outputs)
+    single = [name for name, array in named.items() if isinstance(array, np.ndarray) and array.shape[:1] == (1,)]
+    if not single or len(rows) == 1:
+        return outputs
+    named |= {name: np.broadcast_to(named[name], (len(rows), *named[name].shape[1:])) for name in single}
+    return named if isinstance(outputs, Mapping) else list(named.values())
+
+
 def _join_groups(results: list[Any], groups: list[list[int]], pad_fn: _PadFunction | None) -> Any:
     """Joins the outputs of groups of rows in the order of the rows."""
     for each in results:
         if isinstance(each, PyTritonInvalidRequestError):
             raise each
-    named = [_by_name(each) for each in results]
+    named = [_by_name(_for_rows(each, rows)) for each, rows in zip(results, groups, strict=True)]
     if pad_fn is not None:
         named = [dict(each) for each in pad_fn(named)]
     if len(named) != len(groups) or any(each.keys() != named[0].keys() for each in named):

@@ -154,7 +154,7 @@ def _warn_of_optionals(stages: Sequence[Stage], spec: ModelSpec) -> None:
     names = [stage._self_name for stage in stages]
     if "batch" not in names or "group_by_keys" in names or not spec.batching or spec.max_batch_size == 1:
         return
-    filled = {name for stage in stages if isinstance(stage._self_origin, functools.partial) for name in _filled(stage)}
+    filled = {name for stage in stages for name in filled_by(stage)}
     optional = [tensor.name for tensor in spec.inputs if tensor.optional and tensor.name not in filled]
     if optional:
         LOGGER.warning(
@@ -165,9 +165,10 @@ def _warn_of_optionals(stages: Sequence[Stage], spec: ModelSpec) -> None:
         )
 
 
-def _filled(stage: Stage) -> Iterable[str]:
+def filled_by(stage: Stage) -> Iterable[str]:
     """Returns the names of the inputs for which a decorator has defaults."""
-    return stage._self_origin.keywords if stage._self_name == "fill_optionals" else ()  # type: ignore[union-attr]
+    origin = stage._self_origin
+    return origin.keywords if stage._self_name == "fill_optionals" and isinstance(origin, functools.partial) else ()
 
 
 def next_stage(function: Any) -> Stage | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
-from pytriton.decorators.ordering import InferFunc, Stage, names_of
+from pytriton.decorators.ordering import InferFunc, Stage, filled_by, names_of
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.model_spec import ModelSpec
 from pytriton.proxy.worker.execution_mode import is_deferred
@@ -33,11 +33,13 @@ class _Decorated(NamedTuple):
         function: The function below all of them.
         joined_by: The decorator that passes it arrays by name; empty if it is called with a list of requests.
         keywords: Keyword arguments that it receives in addition to the inputs.
+        filled: Optional inputs that it always receives.
     """
 
     function: Any
     joined_by: str
     keywords: frozenset[str]
+    filled: frozenset[str]
 
 
 def check_parameters(infer_func: InferFunc, spec: ModelSpec) -> None:
@@ -68,11 +70,13 @@ def _undecorated(infer_func: InferFunc) -> _Decorated | None:
     function: Any = infer_func
     joined_by = ""
     keywords: set[str] = set()
+    filled: set[str] = set()
     while True:
         stage = _stage_of(function)
         if stage is not None:
             if type(stage)._self_joins_requests:
                 joined_by = stage._self_name
+            filled.update(filled_by(stage))
             if stage._self_name == TRITON_CONTEXT_FIELD_NAME:
                 keywords.add(TRITON_CONTEXT_FIELD_NAME)
             function = function.__wrapped__
@@ -86,7 +90,7 @@ def _undecorated(infer_func: InferFunc) -> _Decorated | None:
         elif hasattr(function, "__wrapped__"):
             return None
         else:
-            return _Decorated(function, joined_by, frozenset(keywords))
+            return _Decorated(function, joined_by, frozenset(keywords), frozenset(filled))
 
 
 def _stage_of(function: Any) -> Stage | None:
@@ -119,6 +123,16 @@ def _check_arrays(decorated: _Decorated, parameters: list[inspect.Parameter], sp
                 "the inputs as **inputs.",
                 where,
                 names_of(missing),
+            )
+        if bare := [name for name in required if name in optional - decorated.keywords - decorated.filled]:
+            LOGGER.warning(
+                "%s has no default for its parameter %s, an optional input, and fails for requests without it. Write "
+                "%s=None, or put @fill_optionals(%s=...) above @%s.",
+                where,
+                names_of(bare),
+                bare[0],
+                bare[0],
+                decorated.joined_by,
             )
         return
     if by_position:

@@ -9,7 +9,7 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
 from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
@@ -42,6 +42,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _MAX_REQUEST_ID = 128
+_ENCRYPTED_PART = 1 << 18  # bytes
 _ID_PREFIX = secrets.token_hex(8)  # of this process
 _numbers = itertools.count()
 _MODELS = "/v1/models/"
@@ -194,7 +195,8 @@ class Gateway:
                 message["headers"].append((b"x-request-id", request.id.encode()))
             elif len(message["body"]) > SMALL and not message.get("more_body"):
                 request.hold(len(message["body"]))
-                await send({**message, "more_body": True})
+                for part in _written(message["body"], request):
+                    await send({**message, "body": part, "more_body": True})
                 message = {"type": "http.response.body"}  # sending it waits until the client has received the body
             await send(message)
 
@@ -276,7 +278,8 @@ class Gateway:
         if describes and self._openai.model_of(path) != path:  # public names may contain slashes
             name, version, action, public_name = path, None, "", path
         if action:
-            raise RequestError(http.HTTPStatus.NOT_FOUND, f"There is nothing at {request.path[:200]!r}.")
+            message = f"There is nothing at {request.path[:200]!r}; the model is at {_MODELS + name[:100]!r}."
+            raise RequestError(http.HTTPStatus.NOT_FOUND, message)
         if describes:
             name = self._openai.model_of(name)
         if key is not None:
@@ -394,6 +397,18 @@ class Gateway:
         path = request.path.removeprefix(_PROTOCOL if request.path.startswith(_PROTOCOL) else "/v1")
         name, version, _ = _split(path.removeprefix("/models/"))
         return name if self._models.is_known(name, version) else ""
+
+
+def _written(body: bytes, request: Request) -> Iterator[bytes]:
+    """Yields a body as it is to be written.
+
+    uvloop encrypts all that is written at once, and does not count it as waiting for the client any more.
+    """
+    if not request.is_encrypted:
+        yield body
+        return
+    for start in range(0, len(body), _ENCRYPTED_PART):
+        yield body[start : start + _ENCRYPTED_PART]
 
 
 def _hash_of(key: ApiKey | None) -> str:

@@ -57,7 +57,8 @@ class GatewayConfig:
             response, in seconds.
         keep_alive_timeout_s: How long a connection may wait for its next request, in seconds; more than the idle
             timeout of a load balancer in front, which would otherwise send requests on connections that are being
-            closed. While more than half of ``max_connections`` are open, it is 5 seconds at most.
+            closed. It is 5 seconds at most for connections that begin to wait while more than half of
+            ``max_connections`` are open.
         max_body_size: Maximum size of the body of a request, in bytes.
         max_total_body_size: Maximum size of all bodies in memory, in bytes: those of requests that are being received
             or served, and of responses that clients have not received yet. Requests for which there is no room are

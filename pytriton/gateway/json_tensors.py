@@ -45,6 +45,8 @@ def parse(body: bytes) -> Any:
     Raises:
         RequestError: It is not valid JSON, or nested too deeply.
     """
+    if not body:
+        raise RequestError(http.HTTPStatus.BAD_REQUEST, "The body is empty: send JSON.")
     try:
         return _decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -154,7 +156,8 @@ def _sample(config: TritonModelConfig, given: Any, where: str, *, batch: bool) -
         if name not in known:
             has = ", ".join(map(str, config.inputs))
             name = _shortened(name)
-            raise misfit(f"{where}{name}", f"Model {config.model_name!r} has no input {name!r}; it has {has}.")
+            other = f"; the standard protocol is at /v2/models/{config.model_name}/infer" if name == "inputs" else ""
+            raise misfit(f"{where}{name}", f"Model {config.model_name!r} has no input {name!r}; it has {has}{other}.")
     arrays = {}
     for spec in config.inputs:
         if given.get(spec.name) is not None or (spec.name in given and not spec.optional):

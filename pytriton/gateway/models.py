@@ -208,8 +208,9 @@ class Models:
         if known is not None:
             await known.refresh()
             return known
-        if not name or len(name) > _MAX_NAME:
-            raise RequestError(http.HTTPStatus.NOT_FOUND, "The model's name is empty or too long.")
+        if not name or len(name) > _MAX_NAME or not name.isprintable():
+            reason = "The model's name is empty, too long, or has characters that no name has."
+            raise RequestError(http.HTTPStatus.NOT_FOUND, reason)
         with _translated():
             client = await self._upstream.client(name, number)
         return self._known.setdefault((name, number), Model(client, self._timeout_s))

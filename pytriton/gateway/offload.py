@@ -147,7 +147,7 @@ class _Threads:
             result.set_result(work())
         except BaseException as error:
             _free_variables(error)
-            result.set_exception(error)
+            result.set_exception(error if isinstance(error, Exception) else RuntimeError(repr(error)))
             del result, work  # as above
 
 

@@ -31,6 +31,7 @@ _EXTENSIONS = ["binary_tensor_data", "sequence", "parameters", "model_configurat
 _BINARY = "application/octet-stream"
 _MAX_RANK = 32
 _MAX_ELEMENTS = 1 << 40  # elements of a shape: more than any body has
+_LENGTH_PREFIX = 4  # bytes, of each element of BYTES
 _MAX_PARAMETERS = 1000
 _MAX_SEQUENCE_ID = 128  # characters
 _MAX_ID = 1000  # characters of a request's id
@@ -136,6 +137,8 @@ def _call(
     request_id = _text(message.get("id", ""), "id")
     if len(request_id) > _MAX_ID:
         raise _bad(f"The id has {len(request_id)} characters, but the limit is {_MAX_ID}.")
+    if "\0" in request_id:
+        raise _bad("The id has a NUL character, which cannot be sent.")
     call = model.call(arrays, request)
     call.request_id = request_id or request.id
     call.outputs = wanted.names
@@ -172,7 +175,7 @@ def _arrays(
             raise _bad(f"Model {config.model_name!r} has no input {name[:100]!r}; it has {has}.")
         if name in arrays:
             raise _bad(f"Input {name!r} is given twice.")
-        shape = _shape(config, spec, each)
+        shape = _shape(config, spec, each, max_samples)
         size = _object(each.get("parameters", {}), "parameters").get("binary_data_size")
         if size is None:
             arrays[name] = _from_json(spec, shape, each.get("data"))
@@ -190,12 +193,10 @@ def _arrays(
         rows = {array.shape[0] for array in arrays.values()}
         if len(rows) > 1:
             raise _bad(f"The inputs have batches of different sizes: {sorted(rows)}.")
-        if rows and not 1 <= max(rows) <= min(config.max_batch_size, max_samples):
-            raise _bad(f"The batch has {max(rows)} samples; the model takes 1 to {config.max_batch_size}.")
     return arrays
 
 
-def _shape(config: TritonModelConfig, spec: TensorSpec, given: Mapping[str, Any]) -> tuple[int, ...]:
+def _shape(config: TritonModelConfig, spec: TensorSpec, given: Mapping[str, Any], max_samples: int) -> tuple[int, ...]:
     shape, datatype = given.get("shape"), given.get("datatype")
     wanted = (-1, *spec.shape) if config.batching else tuple(spec.shape)
     if datatype != spec.datatype.name:
@@ -206,6 +207,8 @@ def _shape(config: TritonModelConfig, spec: TensorSpec, given: Mapping[str, Any]
         raise _bad(f"The shape of input {spec.name!r} is {shown(shape)}, which is too large.")
     if not fits(tuple(shape), wanted):
         raise _bad(f"The shape of input {spec.name!r} is {shape}, but the model takes {list(wanted)}.")
+    if config.batching and not 1 <= shape[0] <= min(config.max_batch_size, max_samples):
+        raise _bad(f"The batch has {shape[0]} samples; the model takes 1 to {config.max_batch_size}.")
     return tuple(shape)
 
 
@@ -246,6 +249,8 @@ def _from_bytes(spec: TensorSpec, shape: tuple[int, ...], data: memoryview) -> A
         if len(data) != count * spec.numpy_dtype.itemsize:
             raise _bad(f"Input {spec.name!r} of shape {list(shape)} has {len(data)} bytes.")
         return np.frombuffer(data, spec.numpy_dtype).reshape(shape)
+    if len(data) < count * _LENGTH_PREFIX:
+        raise _bad(f"Input {spec.name!r} of shape {list(shape)} has only {len(data)} bytes.")
     try:
         elements = decode_elements(bytes(data))
     except ValueError as error:
@@ -286,6 +291,8 @@ def _add_parameters(call: InferenceCall, given: Any, config: GatewayConfig) -> N
         raise _bad(f"The request has {len(parameters)} parameters, but the limit is {_MAX_PARAMETERS}.")
     own = {name: value for name, value in parameters.items() if name not in RESERVED_PARAMETERS}
     for name, value in own.items():
+        if not name.isprintable() or (isinstance(value, str) and "\0" in value):  # Triton would end it at a NUL
+            raise _bad(f"Parameter {shown(name)} has characters that cannot be sent.")
         if name.lower() in config.forwarded_names:
             raise _bad(f"Parameter {name!r} is taken from the header of that name.")
         can_be_sent = isinstance(value, str | float) or (isinstance(value, int) and -(1 << 63) <= value < 1 << 63)
@@ -346,7 +353,10 @@ def _metadata(spec: TensorSpec, batch: list[int]) -> dict[str, Any]:
 
 
 def _list(message: Mapping[str, Any], name: str, *, required: bool = False) -> list[dict[str, Any]]:
-    given = message.get(name, None if required else [])
+    if required and name not in message:
+        advice = 'send {"inputs": [{"name": ...}]}, or plain values such as {"x": 1} to /v1/models/<model>'
+        raise _bad(f"{name!r} of the request is missing: {advice}.")
+    given = message.get(name, [])
     if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
         raise _bad(f"{name!r} of the request is not a list of objects.")
     return given
@@ -372,7 +382,7 @@ def own_sequence(given: int | str, key: ApiKey) -> int | str:
 
 def _is_sequence_id(given: Any) -> bool:
     if isinstance(given, str):
-        return len(given) <= _MAX_SEQUENCE_ID
+        return len(given) <= _MAX_SEQUENCE_ID and "\0" not in given
     return type(given) is int and 0 <= given < 1 << 64
 
 

@@ -76,7 +76,7 @@ def _count(outputs: list[dict[str, Array]], config: TritonModelConfig, samples: 
 def _response(model: Model, outputs: list[dict[str, Array]], samples: Samples, request: Request) -> tuple[bytes, str]:
     """Returns the body of a response, and its media type."""
     if request.accepts(npy.MEDIA_TYPE) or request.media_type == npy.MEDIA_TYPE:
-        array = _only_array(outputs, samples, request)
+        array = _only_array(outputs, samples, model.config, request)
         if array is not None:
             return npy.write(array), npy.MEDIA_TYPE
     codec = model.codec
@@ -140,7 +140,9 @@ async def _infer(model: Model, arrays: dict[str, Array], request: Request) -> di
     return await offload.run(offload.size_of(reply), getattr, reply, "outputs")
 
 
-def _only_array(outputs: list[dict[str, Array]], samples: Samples, request: Request) -> Array | None:
+def _only_array(
+    outputs: list[dict[str, Array]], samples: Samples, config: TritonModelConfig, request: Request
+) -> Array | None:
     """Returns the output for a response as an array; None if the response is to be JSON."""
     name = request.query.get("output")
     names = list(outputs[0])
@@ -154,7 +156,7 @@ def _only_array(outputs: list[dict[str, Array]], samples: Samples, request: Requ
             )
         return None
     array = outputs[0][name]
-    return array[0] if samples.layout == "sample" and array.ndim and array.shape[0] == 1 else array
+    return array[0] if config.batching and samples.layout == "sample" and array.shape[:1] == (1,) else array
 
 
 def _file(outputs: Mapping[str, Array], config: TritonModelConfig, request: Request) -> tuple[bytes, str] | None:

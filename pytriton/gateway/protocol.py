@@ -24,6 +24,7 @@ _SHORT_KEEP_ALIVE_S = 5.0  # while many connections are open
 _LINGER_S = 5.0  # to receive the rest of a refused body
 _PART = 1 << 16  # bytes of a body that are passed on at a time
 _MAX_UNREAD = 1 << 18  # bytes of a body that the application does not read, as from a client without a key
+_MAX_HEADERS = 200  # of a request; each takes many times its size
 _MAX_PIPELINED = 100  # requests of a connection that are being served or wait; each takes kilobytes
 
 
@@ -130,10 +131,15 @@ class LimitedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
         for cycle in self._cycles:
             if not cycle.response_complete:
-                cycle.disconnected = True
-                cycle.message_event.set()
-                cancel(cycle.scope)  # type: ignore[arg-type]  # a dictionary, of which uvicorn knows the keys
+                self._end_request(cycle)
         self.pipeline.clear()
+
+    @staticmethod
+    def _end_request(cycle: RequestResponseCycle) -> None:
+        """Cancels a request, which sends nothing any more."""
+        cycle.disconnected = True
+        cycle.message_event.set()
+        cancel(cycle.scope)  # type: ignore[arg-type]  # a dictionary, of which uvicorn knows the keys
 
     def shutdown(self) -> None:
         """Closes the connection, at the latest when the response has been sent."""
@@ -181,21 +187,31 @@ class LimitedProtocol(HttpToolsProtocol):
                 lines.append(b"%s: %s" % (name, value))
         return b"\r\n".join([*lines, b"", b""])
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuses data that is not HTTP, unless it would look like the response to an earlier request."""
-        if self._is_over or self._is_full:
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Takes a header of the head, if there are not too many.
+
+        A trailer, which is behind the body, must not replace headers that a proxy in front has checked.
+        """
+        if not self._in_head or self._is_over or self._is_full:
             return
-        if self._cycles and self._in_head:
-            self._drop_further_requests()
-        else:
-            self._in_head = True  # the rest will not be read
-            self._write_error(http.HTTPStatus.BAD_REQUEST, msg)
-            self._response.close()
-            self._is_over = True
+        if len(self.headers) >= _MAX_HEADERS:
+            self._refuse(
+                http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"The request has more than {_MAX_HEADERS} headers."
+            )
+            raise ValueError("too many headers")  # ends the parser
+        super().on_header(name, value)
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses data that is not HTTP."""
+        if not (self._is_over or self._is_full):
+            self._refuse(http.HTTPStatus.BAD_REQUEST, msg)
 
     def _drop_further_requests(self) -> None:
         """Serves the requests that have arrived, and closes the connection; the last response tells the client so."""
         self._is_full = True
+        if not self._in_head:  # of the last one, the body has not arrived
+            self._cycles.pop()
+            self.pipeline.popleft()
         self._deadline = None
         self._cycles[-1].keep_alive = False
 
@@ -333,16 +349,28 @@ class LimitedProtocol(HttpToolsProtocol):
         )
 
     def _refuse(self, status: http.HTTPStatus, message: str) -> None:
-        was_over, self._is_over = self._is_over, True
+        """Refuses the request that is being received, and closes the connection.
+
+        If earlier requests still wait for their responses, it gets none, since that would be taken for theirs.
+        """
+        if self._is_over:
+            self._response.close_now()
+            return
+        if self._cycles[:-1] or (self._cycles and self._in_head):
+            self._drop_further_requests()
+            return
+        self._is_over = True
         self._response.flush()
-        if was_over or self._cycles or not (self._in_head and self._has_begun):
+        if self._cycles and not self._cycles[0].response_started:
+            self._end_request(self._cycles[0])
+        elif self._cycles or (status == http.HTTPStatus.REQUEST_TIMEOUT and not self._has_begun):
             self._response.close_now()
             return
         self._write_error(status, message)
-        if status == http.HTTPStatus.REQUEST_TIMEOUT:
-            self._response.close_now()
-        else:
+        if status == http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE and not self._cycles:
             self._linger()
+        else:
+            self._response.close_now()
 
     def _write_error(self, status: http.HTTPStatus, message: str) -> None:
         """Sends a response of JSON, after which the connection is closed."""

@@ -83,6 +83,8 @@ class Request:
         path: str = scope["path"]
         self.path = path[len(prefix) :] if prefix and path.startswith(prefix) else path
         """The path below the one at which the application is mounted."""
+        self.is_encrypted: bool = scope.get("scheme") == "https"
+        """Whether it came through TLS."""
         self._headers: dict[bytes, bytes] = dict(scope["headers"])
 
     def fields(self) -> dict[str, Any]:

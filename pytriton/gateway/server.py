@@ -231,7 +231,8 @@ def _bound(config: GatewayConfig) -> socket.socket:
             raise
     except OSError as error:
         raise PyTritonRuntimeError(
-            f"The gateway cannot listen at {config.host}, port {config.port}: {error}. Choose another port or host."
+            f"The gateway cannot listen at {config.host}, port {config.port}: {error}. Choose another port or host "
+            "with GatewayConfig(port=...), or with pytriton run --gateway PORT."
         ) from error
     bound.set_inheritable(False)
     close_in_forks(bound)

@@ -20,7 +20,9 @@ if __name__ == "__main__":
 
     from pytriton.proxy.worker.process_main import run_worker
     from pytriton.python_backend.loader import complete, load
+    from pytriton.python_backend.logger import log_to_server
 
+    log_to_server()
     run_worker(load, complete)
 
 elif __name__ == "__mp_main__":

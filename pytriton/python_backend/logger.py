@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import logging
 import sys
 from types import FrameType
 from typing import Any
@@ -74,3 +76,25 @@ def _write(level: int, message: Any, caller: FrameType) -> None:
         server_client().log(LogLevel(level), text, file, line)
     except (TritonModelException, PyTritonError, ImportError):  # there is no server, or this is a fork
         print(f"{_LETTERS[level]} {file}:{line}] {text}", file=sys.stderr, flush=True)
+
+
+def log_to_server() -> None:
+    """Makes warnings of this package, and of a model that does not configure logging, lines of the server's log."""
+    formatter = _ServerFormatter()
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(formatter)
+    handler = logging.StreamHandler()
+    handler.setFormatter(formatter)
+    logger = logging.getLogger("pytriton")
+    logger.addHandler(handler)
+    logger.propagate = False
+
+
+class _ServerFormatter(logging.Formatter):
+    """Formats records as lines of the server's log, which shares the process's output, and finds their levels."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record).replace("\\", "\\\\").replace("\n", "\\n")
+        letter = "E" if record.levelno >= logging.ERROR else "W" if record.levelno >= logging.WARNING else "I"
+        moment = datetime.datetime.fromtimestamp(record.created, datetime.timezone.utc)
+        return f'{letter}{moment:%m%d %H:%M:%S.%f} {record.process} {record.filename}:{record.lineno}] "{text}"'

@@ -209,7 +209,7 @@ def _argument(label: str, parameter: inspect.Parameter, annotations: Mapping[str
     try:
         value = value_hint(hint)
     except PyTritonBadParameterError as error:
-        raise PyTritonBadParameterError(f"{where} {error.message}") from error
+        raise PyTritonBadParameterError(f"{where} {error.message}") from None
     if value.tensor.name not in (None, parameter.name):
         raise PyTritonBadParameterError(
             f"{where} has a Tensor with the name {value.tensor.name!r}; give both one name, or omit the Tensor's."

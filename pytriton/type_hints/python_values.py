@@ -57,7 +57,8 @@ class _Numbers:
         except ValueError as error:
             raise PyTritonValidationError(f"is {value!r:.200}, whose lists have different lengths") from error
         if array.size and not np.can_cast(array.dtype, self._dtype, "same_kind"):
-            raise PyTritonValidationError(f"is {value!r:.200}, and not of dtype {self._dtype}")
+            advice = "is a return missing?" if value is None else "convert it, or declare another type"
+            raise PyTritonValidationError(f"is {value!r:.200}, and not of dtype {self._dtype}; {advice}")
         with np.errstate(over="ignore"):
             converted = array.astype(self._dtype)
         if array.dtype.kind in "iu" and self._dtype.kind in "iu" and not np.array_equal(array, converted):

@@ -208,7 +208,13 @@ def _usual_parent() -> pathlib.Path:
 
 def _short_temporary_folder() -> pathlib.Path:
     """Returns the system's folder for temporary files, or another one if its path is too long for sockets."""
-    usual = _absolute(tempfile.gettempdir())
+    try:
+        usual = _absolute(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise PyTritonWorkspaceError(
+            f"There is no folder for temporary files that can be written; name a folder by workspace= or by the "
+            f"environment variable {PYTRITON_HOME}."
+        ) from error
     for folder in (usual, *map(pathlib.Path, _SHORT_FOLDERS)):
         if len(str(folder).encode()) <= _MAX_PARENT_BYTES and os.access(folder, os.W_OK | os.X_OK):
             return folder

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import re
+import subprocess
 import sys
 
 import pytest
@@ -235,3 +236,33 @@ def test_the_default_format_is_text(monkeypatch):
     assert not json_logs.follow_environment()
     assert json_logs.environment() == {}
     assert sys.excepthook is not json_logs._log_uncaught
+
+
+def test_further_items_may_have_keys_that_are_no_text():
+    record = record_of()
+    record.__dict__[3] = 4
+    assert entry_of(record)["3"] == 4
+
+
+UNRAISABLE = """
+from pytriton.json_logs import log_as_json
+
+log_as_json()
+
+
+class Broken:
+    def __del__(self):
+        raise ValueError("on purpose")
+
+
+Broken()
+"""
+
+
+def test_an_exception_that_cannot_be_raised_is_logged():
+    done = subprocess.run([sys.executable, "-c", UNRAISABLE], capture_output=True, text=True, check=True, timeout=60)
+    [line] = done.stderr.splitlines()
+    entry = json.loads(line)
+    assert entry["level"] == "ERROR"
+    assert "Broken.__del__" in entry["message"]
+    assert "ValueError: on purpose" in entry["exception"]

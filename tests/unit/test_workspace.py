@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import importlib
 import json
 import os
 import pathlib
@@ -14,6 +15,7 @@ import warnings
 
 import pytest
 
+import pytriton.constants
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError, PyTritonWorkspaceError
 from pytriton.utils.workspace import CleanupWarning, Workspace, sweep
 
@@ -413,3 +415,16 @@ def test_a_link_in_the_place_of_the_record_is_not_followed(tmp_path):
         Workspace(folder)
 
     assert target.read_text() == "precious"
+
+
+def test_without_a_folder_for_temporary_files_an_error_names_the_remedy(monkeypatch):
+    def no_folder():
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.delenv("PYTRITON_HOME")
+    monkeypatch.setattr(tempfile, "gettempdir", no_folder)
+    with pytest.raises(PyTritonWorkspaceError, match="by the environment variable PYTRITON_HOME"):
+        Workspace()
+    assert pathlib.Path("/tmp") == importlib.reload(pytriton.constants).PYTRITON_HOME
+    monkeypatch.undo()
+    importlib.reload(pytriton.constants)

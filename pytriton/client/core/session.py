@@ -32,7 +32,7 @@ from pytriton.client.core.requests import (
 from pytriton.client.core.sansio import Sleep, Steps, T
 from pytriton.client.core.server_set import ChangingServerSet, ServerSet
 from pytriton.client.core.servers import Server
-from pytriton.client.core.settings import Settings
+from pytriton.client.core.settings import DEFAULT_INIT_TIMEOUT_S, Settings
 from pytriton.client.core.tensors import InferInput, InferRequestedOutput
 from pytriton.client.core.wait_policy import WAIT_FOR_ALL, WaitPolicy
 from pytriton.client.exceptions import (
@@ -124,14 +124,14 @@ class Session:
 
     def wait_until_ready(
         self,
-        timeout_s: float,
+        timeout_s: float | None,
         *,
         model: bool = True,
         started: float | None = None,
         policy: WaitPolicy = WAIT_FOR_ALL,
     ) -> Steps[None]:
         """Waits for a server, and for the model if requested; see `readiness.wait_until_ready`."""
-        timeout_s = check_timeout("timeout_s", timeout_s)
+        timeout_s = DEFAULT_INIT_TIMEOUT_S if timeout_s is None else check_timeout("timeout_s", timeout_s)
         self._load_libraries()
         wanted = self.model if model else None
         return wait_until_ready(self.server_set, wanted, timeout_s, self._sleep, started, policy)

@@ -12,7 +12,7 @@ import http
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -35,7 +35,7 @@ from pytriton.gateway.openai.messages import (
     GenerationRequest,
     Texts,
 )
-from pytriton.gateway.openai.models import OpenAIChat, OpenAICompletion, OpenAIEmbeddings, OpenAIModel, TokenDecoder
+from pytriton.gateway.openai.models import OpenAIChat, OpenAICompletion, OpenAIEmbeddings, OpenAIModel
 from pytriton.gateway.openai.shapes import ChatShape, CompletionShape
 from pytriton.gateway.request import Request
 from pytriton.gateway.responses import Send, send_bytes, send_json
@@ -48,11 +48,13 @@ PATHS = {CHAT: OpenAIChat, COMPLETIONS: OpenAICompletion, EMBEDDINGS: OpenAIEmbe
 
 _MAX_CHOICES = 128
 _MAX_STOPS = 4
+_MAX_TOKENS = 300_000  # of a request; as many as OpenAI takes
 _MAX_STOP_LENGTH = 1000  # characters
 
 _FIELD = re.compile(r"(?:at `\$\.|required field `)(\w+)")  # in errors of msgspec
 
 _BodyT = TypeVar("_BodyT", bound="Body")
+_ResultT = TypeVar("_ResultT")
 _ModelT = TypeVar("_ModelT", bound=OpenAIModel)
 
 
@@ -100,14 +102,12 @@ class OpenAIEndpoints:
 
     async def _completions(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         declared, model = await self._find(body, OpenAICompletion, request, key)
-        run = functools.partial(offload.run_on_json, body) if declared.decode_tokens is None else offload.run_function
-        params, samples = await run(self._read_completion, body, declared, model.config)
+        params, samples = await _read(self._read_completion, body, declared, model.config)
         await self._generate(params, declared, declared.output, model, samples, request, send, CompletionShape())
 
     async def _embeddings(self, body: bytes, request: Request, send: Send, key: ApiKey | None) -> None:
         declared, model = await self._find(body, OpenAIEmbeddings, request, key)
-        run = functools.partial(offload.run_on_json, body) if declared.decode_tokens is None else offload.run_function
-        params, texts, calls = await run(self._read_embeddings, body, declared, model.config)
+        params, texts, calls = await _read(self._read_embeddings, body, declared, model.config)
         replies = await send_several([model.call(arrays, request) for arrays in calls], model.infer)
         tokens = await count_tokens(declared, texts)
         size = len(body) + offload.size_of_items(len(texts)) + sum(map(offload.size_of, replies))
@@ -131,19 +131,19 @@ class OpenAIEndpoints:
         return params, (prompt, sample)
 
     def _read_completion(
-        self, body: bytes, declared: OpenAICompletion, config: TritonModelConfig
+        self, body: bytes, declared: OpenAICompletion, config: TritonModelConfig, may_decode: bool
     ) -> tuple[GenerationRequest, list[tuple[str, dict[str, Any]]]]:
         params, fields = _parsed(body, CompletionRequest)
-        prompts = self._texts(params.prompt, declared.decode_tokens, "prompt")
+        prompts = self._texts(params.prompt, declared, may_decode, "prompt")
         self._check_generation(params, len(prompts))
         others = _other_inputs(config, fields, declared.prompt)
         return params, [(prompt, others | {declared.prompt: prompt}) for prompt in prompts]
 
     def _read_embeddings(
-        self, body: bytes, declared: OpenAIEmbeddings, config: TritonModelConfig
+        self, body: bytes, declared: OpenAIEmbeddings, config: TritonModelConfig, may_decode: bool
     ) -> tuple[EmbeddingsRequest, list[str], list[dict[str, Array]]]:
         params, fields = _parsed(body, EmbeddingsRequest)
-        texts = self._texts(params.input, declared.decode_tokens, "input")
+        texts = self._texts(params.input, declared, may_decode, "input")
         if params.encoding_format not in (None, "float", "base64"):
             raise bad_request(
                 f"encoding_format is {params.encoding_format[:20]!r}: use 'float' or 'base64'.", "encoding_format"
@@ -191,8 +191,8 @@ class OpenAIEndpoints:
         name = await offload.run(len(body), _model_name, body)
         for declared in self._declared:
             if declared.public_name == name and isinstance(declared, kind):
-                if key is not None:
-                    key.check_model(declared.model)
+                if key is not None and not key.may_use(declared.model):
+                    raise RequestError(http.HTTPStatus.FORBIDDEN, f"The API key may not use model {name!r}.", "model")
                 model = await self._models.find(declared.model)
                 request.model = declared.model
                 return declared, model
@@ -207,18 +207,28 @@ class OpenAIEndpoints:
             "model",
         )
 
-    def _texts(self, given: Texts, decode: TokenDecoder | None, field: str) -> list[str]:
+    def _texts(
+        self, given: Texts, declared: OpenAICompletion | OpenAIEmbeddings, may_decode: bool, field: str
+    ) -> list[str]:
         """Returns the texts of a request, some of which may be token ids."""
         if isinstance(given, str):
             return [given]
-        tokens = [each for each in given if isinstance(each, int)]
-        if tokens and len(tokens) == len(given):
-            return [_decoded(tokens, decode, field)]
-        if tokens:
+        single = sum(isinstance(each, int) for each in given)
+        if 0 < single < len(given):
             raise bad_request(f"{field} has both texts and single token ids: send a list of either.", field)
-        if not 1 <= len(given) <= self._max_samples:
-            raise bad_request(f"The request has {len(given)} texts; give 1 to {self._max_samples}.", field)
-        return [each if isinstance(each, str) else _decoded(each, decode, field) for each in given]
+        texts = [given] if single else given
+        if not 1 <= len(texts) <= self._max_samples:
+            raise bad_request(f"The request has {len(texts)} texts; give 1 to {self._max_samples}.", field)
+        count = sum(len(each) for each in texts if isinstance(each, list))
+        if count > _MAX_TOKENS:
+            raise bad_request(f"{field} has {count} token ids, but the limit is {_MAX_TOKENS}.", field)
+        decode = declared.decode_tokens
+        has_tokens = any(isinstance(each, list) for each in texts)
+        if has_tokens and decode is None:
+            raise bad_request(f"{field} has token ids, which this model does not accept: send the text.", field)
+        if has_tokens and not may_decode:
+            raise _TokensError
+        return [each if isinstance(each, str) else _decoded(each, decode, field) for each in texts]
 
     def _check_generation(self, params: GenerationRequest, prompts: int) -> None:
         n, stops = params.choices, params.stops
@@ -260,9 +270,18 @@ def _valid_body() -> Iterator[None]:
         raise bad_request(f"The body is not valid JSON: {error}.", None) from error
 
 
-def _decoded(tokens: Any, decode: TokenDecoder | None, field: str) -> str:
-    if decode is None:
-        raise bad_request(f"{field} has token ids, which this model does not accept: send the text.", field)
+class _TokensError(Exception):
+    """A request has token ids, and must be read again where a slow `decode_tokens` delays nothing else."""
+
+
+async def _read(read: Callable[..., _ResultT], body: bytes, *args: Any) -> _ResultT:
+    try:
+        return await offload.run_on_json(body, read, body, *args, False)
+    except _TokensError:
+        return await offload.run_function(read, body, *args, True)
+
+
+def _decoded(tokens: Any, decode: Any, field: str) -> str:
     try:
         text = decode(tokens)
     except Exception as error:

@@ -298,6 +298,11 @@ class ServerClient:
         self._dispatcher.close()
 
     def _call(self, call: InferenceCall, loop: asyncio.AbstractEventLoop | None) -> PendingCall:
+        if not isinstance(call.inputs, Mapping):
+            raise PyTritonBadParameterError(
+                f"the inputs of a request to model {call.model!r} are of type {type(call.inputs).__name__}: use a "
+                "dictionary of arrays by input name"
+            )
         batch = call.batch
         if batch is None:
             services, sequence = CURRENT_CALLER.get()

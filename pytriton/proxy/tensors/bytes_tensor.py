@@ -102,14 +102,16 @@ def decode_elements(data: bytes) -> list[bytes]:
     Raises:
         ValueError: The data ends within an element; the message gives the position.
     """
-    items = []
+    items: list[bytes] = []
+    append, length_at, size = items.append, _LENGTH.unpack_from, len(data)  # looked up once, for millions of elements
     position = 0
-    while position < len(data):
-        start = position + _LENGTH.size
-        if start > len(data) or start + _LENGTH.unpack_from(data, position)[0] > len(data):
-            raise ValueError(f"{len(data)} bytes end within an element, the one at byte {position}")
-        position = start + _LENGTH.unpack_from(data, position)[0]
-        items.append(data[start:position])
+    while position < size:
+        start = position + 4
+        end = start + length_at(data, position)[0] if start <= size else start
+        if end > size:
+            raise ValueError(f"{size} bytes end within an element, the one at byte {position}")
+        append(data[start:end])
+        position = end
     return items
 
 

@@ -111,6 +111,14 @@ def test_clients_cannot_set_them_by_a_parameter(gateway, name, headers):
     assert response.json()["error"] == f"Parameter '{name}' is taken from the header of that name."
 
 
+@pytest.mark.parametrize("name", ["x-tenant\0", "x-tenant\0more", "x-tenant\n"])
+def test_nor_by_one_whose_name_ends_early(gateway, name):
+    response = infer(gateway, MESSAGE | {"parameters": {name: "red"}})
+
+    assert response.status == 400
+    assert "has characters that cannot be sent" in response.json()["error"]
+
+
 def test_requests_of_openai_have_them(gateway):
     def post(path, **fields):
         return gateway.send("POST", path, json.dumps(fields).encode(), x_tenant="blue").json()

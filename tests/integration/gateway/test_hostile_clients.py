@@ -113,6 +113,36 @@ def test_trailers_and_chunk_extensions_are_limited(gateway, begin):
             connection.sendall(more)
 
 
+CHUNKED = b"POST /v1/models/Double HTTP/1.1\r\nhost: a\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize("trailer", [b"host: b", b"origin: https://b", b"x-request-id: b", b"content-encoding: gzip"])
+def test_trailers_do_not_replace_headers(gateway, trailer):
+    body = b'A\r\n{"x": [1]}\r\n0\r\n'
+    with connected(gateway, CHUNKED + body + trailer + b"\r\n\r\n") as connection:
+        response = received(connection)
+    assert response.startswith(b"HTTP/1.1 200 ")
+    assert b"x-request-id: b\r\n" not in response
+
+
+def test_a_body_that_is_not_http_is_refused(gateway):
+    with connected(gateway, CHUNKED + b"ZZ\r\n") as connection:
+        response = received(connection)
+    assert response.startswith(b"HTTP/1.1 400 ")
+    assert response.endswith(b'{"error":{"message":"Invalid HTTP request received."}}')
+
+
+@pytest.mark.parametrize(
+    "refused", [CHUNKED + b"ZZ\r\n", b"GET / HTTP/1.1\r\n" + b"x:\r\n" * 1000], ids=["chunk", "head"]
+)
+def test_a_refused_request_does_not_take_the_response_of_an_earlier_one(gateway, refused):
+    first = request("/v1/models/Sleep", b'{"x": [1]}')
+    with connected(gateway, first + refused) as connection:
+        responses = received(connection)
+    assert responses.startswith(b"HTTP/1.1 200 ")
+    assert responses.count(b"HTTP/1.1 ") == 1
+
+
 @pytest.mark.parametrize("protocol", ["h2c", "websocket", "something"])
 def test_the_body_of_an_upgrade_request_is_not_parsed_as_a_request(gateway, protocol):
     hidden = request("/v1/models/Nobody", method="GET")

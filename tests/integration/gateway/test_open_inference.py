@@ -124,7 +124,12 @@ def test_errors(client):
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        ({}, "'inputs' of the request is not a list"),
+        ({}, "'inputs' of the request is missing"),
+        ({"inputs": {}}, "'inputs' of the request is not a list"),
+        (message_of() | {"id": "a\0b"}, "NUL"),
+        (message_of() | {"parameters": {"sequence_id": "a\0b"}}, "sequence_id is"),
+        (message_of() | {"parameters": {"a": "b\0"}}, "characters that cannot be sent"),
+        (message_of(shape=[9, 1], parameters={"binary_data_size": 0}), "1 to 8"),
         ({"inputs": []}, "also needs 'x'"),
         (message_of(name="z"), "no input 'z'"),
         (message_of(datatype="INT32"), "is FP32"),

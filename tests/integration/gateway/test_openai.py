@@ -85,6 +85,8 @@ def words_of(given):
 
 
 def letters_of(tokens):
+    if len(tokens) == 7:
+        raise SystemExit
     return "".join(chr(ord("a") + token) for token in tokens)
 
 
@@ -282,6 +284,7 @@ def test_texts_may_be_token_ids(client, given, lengths):
         ("Upper", [[0, 1]], "prompt has token ids, which this model does not accept"),
         ("token_ids", ["a", 1], "prompt has both texts and single token ids"),
         ("token_ids", [[0], 1], "prompt has both texts and single token ids"),
+        ("token_ids", [0] * 300_001, "prompt has 300001 token ids, but the limit is 300000"),
         ("token_ids", [[-1000]], "decode_tokens cannot decode the token ids: ValueError"),
         ("token_ids", [True], "Expected"),
         ("token_ids", [], "The request has 0 texts"),
@@ -291,6 +294,12 @@ def test_token_ids_that_are_refused(client, model, given, error):
     with pytest.raises(openai.BadRequestError, match=error) as caught:
         client.completions.create(model=model, prompt=given)
     assert caught.value.param == "prompt"
+
+
+def test_a_function_that_exits_fails_its_request(client):
+    with pytest.raises(openai.InternalServerError, match="Internal error"):
+        client.completions.create(model="token_ids", prompt=[0] * 7)
+    assert client.completions.create(model="token_ids", prompt=[0]).choices[0].text == "A"
 
 
 def test_models(client, text_gateway):
@@ -367,6 +376,8 @@ def test_keys(served, text_gateway, tmp_path):
             assert client.chat.completions.create(model="Parrot", messages=HELLO).choices
             with pytest.raises(openai.PermissionDeniedError):
                 client.completions.create(model="Upper", prompt="a")
+            with pytest.raises(openai.PermissionDeniedError, match="may not use model 'vectors'"):
+                client.embeddings.create(model="vectors", input="a")
         stranger = openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="wrong", max_retries=0)
         with stranger, pytest.raises(openai.AuthenticationError) as caught:
             stranger.models.list()

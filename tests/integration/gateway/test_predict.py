@@ -168,6 +168,11 @@ def test_a_version(gateway):
     assert gateway.post("Double/versions/7", {"x": [1]}).status == 404
 
 
+def test_npy_of_a_model_without_batches(gateway):
+    response = gateway.post("Single", npy_of(np.ones(1, np.float32)), content_type=npy.MEDIA_TYPE)
+    assert np.load(io.BytesIO(response.body)).tolist() == [2]
+
+
 def test_npy(gateway):
     x = np.arange(6, dtype=np.float32)
     response = gateway.post("Double", npy_of(x), content_type="application/x-npy")

@@ -100,6 +100,7 @@ sender.send(flags=FINAL)
 
             wait_until(lambda: said("z") > 0)
             assert [said(output) for output in ("debug", "w", "z", "y")] == [1, 1, 1, 0]
+            assert {each.levelname for each in caplog.records if "does not declare" in each.message} == {"WARNING"}
 
     def test_a_calling_model_gets_the_outputs_that_it_requests(self, triton, repository, name):
         body_of_callee = execute("return [more(*x(request)) for request in requests]")

@@ -53,6 +53,12 @@ def test_the_token_is_hidden(command):
     assert [word for word in words if word.endswith("=***")]
 
 
+def test_other_secrets_are_hidden(command):
+    _, words = command("--cache-config", "redis,password=SECRET", "--http-restricted-api", "inference:key=SECRET")
+    assert not [word for word in words if "SECRET" in word]
+    assert "--cache-config=***" in words
+
+
 def test_nothing_is_started(command, current_server):
     command("--server-path", str(current_server))
     assert (current_server / "runs").read_text().splitlines() == ["run"]  # for its flags

@@ -56,3 +56,10 @@ def test_all_names_exist():
         assert name in dir(pytriton.client)
     with pytest.raises(AttributeError, match="has no attribute 'NoClient'"):
         pytriton.client.NoClient  # noqa: B018
+
+
+@pytest.mark.parametrize("name", ["asyncio_utils", "auth", "client", "exceptions", "utils", "warnings"])
+def test_modules_are_attributes_without_an_import(name):
+    script = f"import pytriton.client; print(pytriton.client.{name}.__name__)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == f"pytriton.client.{name}\n"

@@ -275,3 +275,24 @@ def test_the_padder_refuses_arrays_with_other_dimensions():
 def test_arrays_that_do_not_fit_are_value_errors_too():
     assert issubclass(PyTritonArrayError, ValueError), "as NumPy and nvidia-pytriton raise"
     assert issubclass(PyTritonArrayError, PyTritonValidationError)
+
+
+@pytest.mark.parametrize("keys", [(2, 2, 4), (2, 2, 2), (1, 2, 3)])
+@pytest.mark.parametrize("kind", [dict, list])
+def test_group_by_values_repeats_a_single_row_for_all_rows_of_its_group(keys, kind):
+    @batch
+    @group_by_values("k")
+    def mean(x, k):
+        row = x.mean(0, keepdims=True)
+        return {"y": row} if kind is dict else [row]
+
+    x = np.array([1, 2, 3])
+    [response] = mean([{"x": column(*x), "k": column(*keys)}])
+    y = response["y"] if kind is dict else response[0]
+    assert y.ravel().tolist() == [x[np.array(keys) == key].mean() for key in keys]
+
+
+def test_group_by_values_refuses_other_numbers_of_rows():
+    infer = batch(group_by_values("k")(lambda x, k: {"y": np.ones((2, 1))}))
+    with pytest.raises(PyTritonArrayError, match="3 rows"):
+        infer([{"x": column(1, 2, 3, 4), "k": column(1, 1, 1, 2)}])

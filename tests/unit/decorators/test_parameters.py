@@ -230,6 +230,26 @@ def test_mismatched_parameters(kind):
         check_parameters(infer_func, AB)
 
 
+def test_an_optional_input_whose_parameter_has_no_default_is_warned_about(caplog):
+    check_parameters(group_by_keys(batch(lambda a, b: None)), WITH_OPTIONAL)
+    assert "has no default for its parameter 'b', an optional input, and fails for requests without it" in caplog.text
+    assert "Write b=None, or put @fill_optionals(b=...) above @batch." in caplog.text
+
+
+@pytest.mark.parametrize(
+    "infer_func",
+    [
+        group_by_keys(batch(lambda a, b=None: None)),
+        fill_optionals(b=np.ones(1, np.float32))(batch(lambda a, b: None)),
+        group_by_keys(batch(lambda **inputs: None)),
+        functools.partial(group_by_keys(batch(lambda a, b: None)), b=None),
+    ],
+)
+def test_an_optional_input_that_always_has_a_value_is_fine(infer_func, caplog):
+    check_parameters(infer_func, WITH_OPTIONAL)
+    assert not caplog.records
+
+
 def test_an_unused_optional_input_is_warned_about(caplog):
     check_parameters(group_by_keys(batch(lambda a: None)), WITH_OPTIONAL)
     assert "below @batch has no parameter for the optional input 'b'" in caplog.text
