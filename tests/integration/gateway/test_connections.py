@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 
 import gateways
@@ -87,6 +88,28 @@ def test_https(served, tls):
         numbers = json.dumps({"x": [1.5] * 500_000}).encode()
         with urllib.request.urlopen(f"{gateway.url}/v1/models/Double", numbers, context=context) as response:
             assert json.load(response) == {"y": [3.0] * 500_000}
+
+
+def status_of(gateway, context, body):
+    try:
+        with urllib.request.urlopen(f"{gateway.url}/v1/models/Double", body, context=context) as response:
+            return response.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_an_unread_response_over_tls_counts_as_memory(served, tls):
+    settings, context = tls
+    large, unread = (json.dumps({"x": [1.5] * count}).encode() for count in (50_000, 2_000_000))
+    with gateway_of(served, max_total_body_size=16 << 20, **settings) as gateway:
+        with socket.socket() as plain:
+            plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+            plain.connect(address_of(gateway))
+            with context.wrap_socket(plain, server_hostname="127.0.0.1") as connection:
+                connection.sendall(gateways.request("/v1/models/Double", unread))
+                assert connection.recv(12) == b"HTTP/1.1 200"
+                assert {status_of(gateway, context, large) for _ in range(100)} == {503}
+        serving.wait_until(lambda: status_of(gateway, context, large) == 200)
 
 
 def test_weak_ciphers_are_refused(served, tmp_path):
