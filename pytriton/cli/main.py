@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 import sys
@@ -82,20 +81,13 @@ def _parser() -> argparse.ArgumentParser:
             help=f"the server's access token; by default, what {TOKEN_VARIABLE} holds, or that of your own server",
         )
         command.add_argument("--ca", metavar="FILE", help="certificates (PEM) that must have signed the server's own")
-        command.add_argument("--timeout", type=_seconds, metavar="S", help=_TIMEOUT_HELP)
+        command.add_argument("--timeout", type=float, metavar="S", help=_TIMEOUT_HELP)
     run.add_arguments(_command(commands, run))
     serve.add_arguments(_command(commands, serve), TOKEN_VARIABLE)
     gateway.add_arguments(_command(commands, gateway), TOKEN_VARIABLE)
     ray.add_arguments(_command(commands, ray))
     check.add_arguments(_command(commands, check))
     return parser
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of seconds")
-    return value
 
 
 def _command(commands: Any, module: ModuleType) -> CommandParser:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pytriton.client.core.deadlines import check_timeout
 from pytriton.client.exceptions import PyTritonClientInvalidUrlError
 from pytriton.client.url import TritonUrl
 from pytriton.server.running_servers import RunningServer, running_servers
@@ -37,8 +38,12 @@ def choose_server(url: str | None, token: str | None, command: str) -> tuple[str
 
 
 def response_timeout_s(timeout_s: float | None) -> float:
-    """Returns how long a response may take, given the value of ``--timeout``."""
-    return DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
+    """Returns how long a response may take, given the value of ``--timeout``.
+
+    Raises:
+        PyTritonClientValueError: It is not positive.
+    """
+    return DEFAULT_TIMEOUT_S if timeout_s is None else check_timeout("--timeout", timeout_s)
 
 
 def _only(servers: Sequence[RunningServer], command: str) -> str:

@@ -43,5 +43,5 @@ def log_safely(logger: logging.Logger, level: int, message: str, *args: object) 
 
 def is_interactive() -> bool:
     """Returns whether a person types the program: in a notebook, in IPython, or at Python's prompt."""
-    ipython = sys.modules.get("IPython")
-    return hasattr(sys, "ps1") or (ipython is not None and ipython.get_ipython() is not None)
+    get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+    return hasattr(sys, "ps1") or (get_ipython is not None and get_ipython() is not None)

@@ -186,9 +186,13 @@ def test_functions_of_a_program_that_calls_serve_run_in_processes(tmp_path):
         (
             "x = 1",
             ["app.py"],
-            "app.py has no Triton at module level, and no function with the decorator pytriton.model",
+            "app.py has no Triton at module level, and no function with the decorator @pytriton.model",
         ),
-        (SCALE + "other = Triton()", ["app.py"], "app.py has several: 'triton', 'other'; name one: app.py:triton"),
+        (
+            SCALE + "other = Triton()",
+            ["app.py"],
+            "app.py has several Triton objects: 'triton', 'other'; name one: app.py:triton",
+        ),
         (SCALE, ["app.py:wrong"], "app.py: 'wrong' is not a Triton; there is 'triton'."),
         (SCALE, ["none.py"], "There is no Python file '"),
         (SCALE, ["none"], "There is no module 'none' in "),

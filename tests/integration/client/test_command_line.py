@@ -196,11 +196,18 @@ def test_with_a_timeout_it_waits_for_a_server(pytriton, name):
         assert requested.finish(60).result[:2] == (0, "y: FP32 (1,)\n[2.]\n")
 
 
+@pytest.mark.parametrize("timeout", ["0", "-1", "nan"])
 @pytest.mark.parametrize("command", ["infer", "models"])
-def test_an_invalid_timeout(command, pytriton):
-    words = [command, "localhost:1", *(["any", "x=1"] if command == "infer" else []), "--timeout", "0"]
+def test_an_invalid_timeout(command, timeout, pytriton):
+    words = [command, "localhost:1", *(["any", "x=1"] if command == "infer" else []), "--timeout", timeout]
     status, _, error = pytriton(*words)
     assert status == 1, error
+    assert "--timeout is" in error
+
+
+def test_a_value_without_a_name(pytriton):
+    status, _, error = pytriton("infer", "Double", "[1, 2]")
+    assert (status, "write NAME='[1, 2]'" in error) == (1, True)
 
 
 def test_no_server_is_running(pytriton):
