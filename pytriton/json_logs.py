@@ -126,8 +126,9 @@ def log_as_json(level: int | str | None = None) -> None:
             try:
                 root.setLevel(wanted.upper() if isinstance(wanted, str) else wanted)
             except (TypeError, ValueError) as error:
+                variable = f"{LEVEL_VARIABLE}: " if level is None else ""
                 raise PyTritonBadParameterError(
-                    f"{wanted!r} is not a log level; use DEBUG, INFO, WARNING, ERROR or CRITICAL."
+                    f"{variable}{wanted!r} is not a log level; use DEBUG, INFO, WARNING, ERROR or CRITICAL."
                 ) from error
         if is_new:
             root.addHandler(logging.StreamHandler())

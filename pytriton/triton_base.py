@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("pytriton.triton")
 
+_LOWEST_PORT = 1024  # of a program without privileges
 MONITORING_PERIOD_S = 10.0
 
 let_threads_hang_at_exit(prefix="pytriton-")
@@ -313,6 +314,12 @@ class TritonBase:
             PyTritonUnrecoverableError: An inference callable raised it.
         """
         check_seconds("serve: monitoring_period_s", monitoring_period_s)
+        if monitoring_period_s >= _LOWEST_PORT:
+            LOGGER.warning(
+                "serve: monitoring_period_s is %s seconds. If that is a port, set it by "
+                "Triton(config=TritonConfig(http_port=...)).",
+                monitoring_period_s,
+            )
         self._session.check_unrecoverable()
         gateway = run_options().note_serve(gateway)
         if gateway is not None:

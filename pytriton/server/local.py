@@ -44,6 +44,7 @@ _POLL_S = 0.01
 _LOAD_TIMEOUT_S = 10.0  # extra startup time for each model that it loads
 _LOADING_THREADS = 4  # the server's own default for loading models
 _EXIT_GRACE_S = 1.2
+_POLL_FAILED = "failed to poll"  # in an error, which does not say why
 _NOTICED_S = 0.5  # from the end of its connections to the exit of the process
 
 
@@ -323,7 +324,13 @@ class LocalServer:
 
     def _load_own(self, name: str) -> None:
         check_model_name(name)
-        self.control.load(name)
+        try:
+            self.control.load(name)
+        except PyTritonRuntimeError as error:
+            reason = self.process.log.poll_failure(name, _NOTICED_S) if _POLL_FAILED in str(error) else ""
+            if not reason:
+                raise
+            raise PyTritonRuntimeError(f"{reason}.") from None
 
     def _report(self, failures: Sequence[PyTritonInvalidOperationError]) -> None:
         """Logs which models cannot be loaded; raises the first failure instead if `exit_on_error` is set."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import logging
 import re
+import threading
 
 from pytriton.json_logs import is_record, relay
 
@@ -34,6 +35,9 @@ _TAIL_LINES = 20
 _DROPPED = re.compile(r"\x1b\[[0-9;]*m|\r")  # colors of the HTTP front end's library, and returns of progress bars
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but the tab and the line end
 _INDENT = "    "
+# Why a model's folder cannot be read, and, in a line before, where its config.pbtxt is wrong.
+_POLL_FAILURE = re.compile(r"Poll failed for model directory '(?P<model>[^']+)': (?P<reason>.*)")
+_CONFIG_ERROR = re.compile(r"parsing text-format inference\.ModelConfig: (?P<line>\d+):(?P<column>\d+): (?P<why>.*)")
 
 
 class ServerLog:
@@ -49,11 +53,15 @@ class ServerLog:
         self._tail: collections.deque[str] = collections.deque(maxlen=_TAIL_LINES)
         self._is_table = False
         self._traceback = _Traceback()
+        self._changed = threading.Condition()
+        self._poll_failures: dict[str, str] = {}
+        self._config_error = ""
 
     def write(self, line: str) -> None:
         """Logs one line."""
         line = _printable(line.rstrip("\n"))
         match = _LINE.fullmatch(line)
+        self._note_failure(line if match is None else _unquoted(match["text"]))
         begins_table = match is not None and not match["text"]
         self._is_table = begins_table or (self._is_table and line.startswith(_TABLE))
         if not line or begins_table:
@@ -68,6 +76,21 @@ class ServerLog:
         else:
             level = self._traceback.level_of(line)
             _log(logging.DEBUG if self._is_table else level, line)
+
+    def _note_failure(self, line: str) -> None:
+        if (error := _CONFIG_ERROR.search(line)) is not None:
+            self._config_error = f" (line {error['line']}, column {error['column']}: {error['why'].rstrip('.')})"
+        elif (failure := _POLL_FAILURE.search(line)) is not None:
+            with self._changed:
+                self._poll_failures[failure["model"]] = failure["reason"] + self._config_error
+                self._changed.notify_all()
+            self._config_error = ""
+
+    def poll_failure(self, model: str, timeout_s: float) -> str:
+        """Waits for the reason why the server cannot read a model's folder; empty if it gives none in time."""
+        with self._changed:
+            self._changed.wait_for(lambda: model in self._poll_failures, timeout_s)
+            return self._poll_failures.pop(model, "")
 
     def tail(self) -> str:
         """Returns the last lines, for an error message."""

@@ -222,7 +222,7 @@ def test_lines_that_are_not_records_become_messages(log, line):
 
 @pytest.mark.parametrize(
     ("format_name", "level", "wrong"),
-    [("xml", "", "PYTRITON_LOG_FORMAT is 'xml'"), ("json", "LOUD", "'LOUD' is not a log level")],
+    [("xml", "", "PYTRITON_LOG_FORMAT is 'xml'"), ("json", "LOUD", "PYTRITON_LOG_LEVEL: 'LOUD' is not a log level")],
 )
 def test_an_unknown_format_or_level_is_refused(monkeypatch, format_name, level, wrong):
     monkeypatch.setenv("PYTRITON_LOG_FORMAT", format_name)

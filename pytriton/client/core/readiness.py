@@ -30,6 +30,7 @@ LOGGER = logging.getLogger(__name__)
 _BACK_OFF = BackOff(first_s=0.01, max_s=0.25)
 _PROBE_TIMEOUT_S = 5.0
 _LOOK_CLOSER_EVERY_S = 1.0
+_PATIENCE_S = 10.0  # until a server that does not get ready is logged
 _ADDRESS_PAUSE_S = 0.05
 _MAX_LISTED = 10
 # While models are reloaded, they may be missing for a moment.
@@ -127,7 +128,7 @@ class _Wait:
         self._may_be_absent, self._limit = policy.gives_up_early, WaitLimit(policy)
         self._looked_s = self.deadline.waited_s() if servers.changes else 0.0  # there may have been no server before
         self._next_look_s = min(_LOOK_CLOSER_EVERY_S, timeout_s / 2)
-        self._has_warned = False
+        self._warned: set[str] = set()
 
     def probe(self, present: Sequence[Server]) -> Steps[bool]:
         """Checks all servers once, and marks them as up or down; returns whether any is ready."""
@@ -178,12 +179,10 @@ class _Wait:
         if self._model is not None and self._up is not None:
             url = self._up.url
             self._absence = yield from _absence(self._up, self._model, self.deadline, check_load=True)
-            self._warn(
-                self._absence.message if self._absence else f"The server at {url} is ready, but {self._named} is not."
-            )
-        elif self._up is None and _is_malformed(self.reason):
-            assert self.reason is not None
-            self._warn(self.reason.message)
+            absence = f"The server at {url} is ready, but {self._named} is not."
+            self._warn("model", self._absence.message if self._absence else absence)
+        elif self.reason is not None and (_is_malformed(self.reason) or self.deadline.waited_s() > _PATIENCE_S):
+            self._warn("server", self.reason.message)
 
     def timeout(self) -> PyTritonClientError:
         """Returns the error of a wait whose time has passed."""
@@ -197,9 +196,10 @@ class _Wait:
             )
         return self.deadline.error(f": {self.reason.message.rstrip('.')}" if self.reason else "")
 
-    def _warn(self, message: str) -> None:
-        if not self._has_warned:
-            self._has_warned = True
+    def _warn(self, of: str, message: str) -> None:
+        """Logs what is missing, once for the server and once for the model."""
+        if of not in self._warned:
+            self._warned.add(of)
             LOGGER.warning("Still waiting, up to %s: %s", in_seconds(self.deadline.timeout_s), message)
 
 

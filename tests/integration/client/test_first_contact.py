@@ -271,6 +271,18 @@ def test_with_a_timeout_a_client_waits_at_another_http_server(caplog):
     assert "Still waiting, up to 2.5 s: " in record.getMessage()
 
 
+def test_a_server_that_does_not_get_ready_is_logged_after_a_while(monkeypatch, caplog):
+    monkeypatch.setattr("pytriton.client.core.readiness._PATIENCE_S", 0.5)
+    with (
+        listening(speaking("503 Service Unavailable")) as port,
+        ModelClient(f"http://{HOST}:{port}", "any", init_timeout_s=2.5) as client,
+        pytest.raises(PyTritonClientTimeoutError),
+    ):
+        client.infer_sample([1])
+    (record,) = [each for each in caplog.records if each.levelname == "WARNING"]
+    assert f"Still waiting, up to 2.5 s: The server at http://{HOST}:{port} " in record.getMessage()
+
+
 @pytest.mark.parametrize("status", ["404 Not Found", "502 Bad Gateway", "503 Service Unavailable"])
 def test_a_proxy_whose_server_is_starting(triton, name, status):
     bind_floats(triton, name, echo)

@@ -70,6 +70,14 @@ def test_run_names_every_model_that_cannot_be_loaded(tmp_path, caplog):
     assert "The server cannot load model 'worse'" in caplog.text
 
 
+def test_a_mistake_in_a_configuration_is_shown_with_its_line(tmp_path):
+    write_model(tmp_path, "typo", config="max_batch: 8")
+    with running_triton(model_repository=tmp_path) as triton, pytest.raises(PyTritonInvalidOperationError) as raised:
+        triton.run()
+    assert "The server cannot load model 'typo' from" in str(raised.value)
+    assert re.search(r'config\.pbtxt \(line \d+, column \d+: .*no field named "max_batch"', str(raised.value))
+
+
 def test_without_exit_on_error_the_other_models_are_served_also_after_a_restart(tmp_path, caplog):
     write_model(tmp_path, "good")
     write_model(tmp_path, "bad", start="raise ValueError('one')")

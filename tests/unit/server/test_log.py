@@ -213,3 +213,16 @@ def test_a_record_of_a_worker_process_is_unchanged(log, caplog):
     (record,) = (record for record in caplog.records if record.name == "theirs")
     assert (record.getMessage(), record.filename, record.lineno, record.process) == ("a\nb", "model.py", 3, 7)
     assert (record.exc_text, record.request_id, record.msecs) == ("Traceback", "seven", pytest.approx(123))
+
+
+def test_why_the_folder_of_a_model_cannot_be_read(log):
+    error = 'Unknown enumeration value of "FP32" for field "data_type".'
+    log.write(f"[libprotobuf ERROR text_format.cc:337] Error parsing text-format inference.ModelConfig: 2:35: {error}")
+    head = "E1201 01:00:00.000000 1 model_repository_manager.cc:1]"
+    log.write(f"{head} \"Poll failed for model directory 'm': failed to read text proto from m/config.pbtxt\"")
+    log.write(f'{head} "Poll failed for model directory \'n\': unexpected \\"x\\""')
+    assert (
+        log.poll_failure("m", 0) == f"failed to read text proto from m/config.pbtxt (line 2, column 35: {error[:-1]})"
+    )
+    assert log.poll_failure("n", 0) == 'unexpected "x"'
+    assert log.poll_failure("m", 0) == ""
