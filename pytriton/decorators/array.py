@@ -5,14 +5,13 @@ from __future__ import annotations
 import collections
 import functools
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
-from pytriton.decorators.calls import call_with, gather, members_of, padded_call, split_call, with_data
+from pytriton.decorators.calls import call_with, gather, is_awaitable, members_of, padded_call, split_call, with_data
 from pytriton.decorators.ordering import (
     ARRAYS,
     FIRST_VALUES,
@@ -105,10 +104,10 @@ def group_by_values(*keys: str, pad_fn: _PadFunction | None = None) -> Callable[
         for row, values in enumerate(zip(*(arrays[key] for key in keys), strict=True)):
             members.setdefault(tuple(map(_hashable, values)), []).append(row)
         groups = list(members.values())
-        if len(groups) == 1 and len(groups[0]) > 1:
-            return gather([wrapped(*args, **kwargs)], lambda done: _for_rows(done[0], groups[0]), itemgetter(0))
         if len(groups) <= 1:
-            return wrapped(*args, **kwargs)
+            result = wrapped(*args, **kwargs)
+            rows = groups[0] if groups else []
+            return _await_for_rows(result, rows) if is_awaitable(result) else _for_rows(result, rows)
         whole = CALL_FRAME.get()
         calls = split_call(whole, groups)
         results = [
@@ -312,10 +311,14 @@ def _for_rows(outputs: Any, rows: list[int]) -> Any:
         return outputs
     named = _by_name(outputs)
     single = [name for name, array in named.items() if isinstance(array, np.ndarray) and array.shape[:1] == (1,)]
-    if not single or len(rows) == 1:
+    if not single or len(rows) <= 1:
         return outputs
     named |= {name: np.broadcast_to(named[name], (len(rows), *named[name].shape[1:])) for name in single}
     return named if isinstance(outputs, Mapping) else list(named.values())
+
+
+async def _await_for_rows(outputs: Awaitable[Any], rows: list[int]) -> Any:
+    return _for_rows(await outputs, rows)
 
 
 def _join_groups(results: list[Any], groups: list[list[int]], pad_fn: _PadFunction | None) -> Any:

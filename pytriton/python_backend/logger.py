@@ -91,7 +91,7 @@ def log_to_server() -> None:
 
 
 class _ServerFormatter(logging.Formatter):
-    """Formats records as lines of the server's log, which shares the process's output, and finds their levels."""
+    """Formats records as lines of the server's log, so that whoever reads it finds their levels."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record).replace("\\", "\\\\").replace("\n", "\\n")

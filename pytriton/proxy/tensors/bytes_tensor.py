@@ -103,10 +103,10 @@ def decode_elements(data: bytes) -> list[bytes]:
         ValueError: The data ends within an element; the message gives the position.
     """
     items: list[bytes] = []
-    append, length_at, size = items.append, _LENGTH.unpack_from, len(data)  # looked up once, for millions of elements
-    position = 0
+    append, length_at = items.append, _LENGTH.unpack_from  # looked up once, for millions of elements
+    size, prefix, position = len(data), _LENGTH.size, 0
     while position < size:
-        start = position + 4
+        start = position + prefix
         end = start + length_at(data, position)[0] if start <= size else start
         if end > size:
             raise ValueError(f"{size} bytes end within an element, the one at byte {position}")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -290,6 +292,17 @@ def test_group_by_values_repeats_a_single_row_for_all_rows_of_its_group(keys, ki
     [response] = mean([{"x": column(*x), "k": column(*keys)}])
     y = response["y"] if kind is dict else response[0]
     assert y.ravel().tolist() == [x[np.array(keys) == key].mean() for key in keys]
+
+
+@pytest.mark.parametrize("keys", [(2, 2, 4), (2, 2, 2)])
+def test_group_by_values_repeats_a_single_row_of_a_coroutine(keys):
+    @batch
+    @group_by_values("k")
+    async def first(x, k):
+        return {"y": x[:1]}
+
+    [response] = asyncio.run(first([{"x": column(1, 2, 3), "k": column(*keys)}]))
+    assert response["y"].ravel().tolist() == [1, 1, 1 if keys[2] == 2 else 3]
 
 
 def test_group_by_values_refuses_other_numbers_of_rows():
