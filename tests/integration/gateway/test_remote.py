@@ -74,6 +74,13 @@ def test_errors(gateway):
     assert gateway.post("Missing", {"x": [1]}).status == 404
 
 
+@pytest.mark.parametrize("name", ["Double%00", "Double%00more", "Double%0A"])
+def test_a_name_with_control_characters_is_no_model(gateway, name):
+    assert gateway.get(f"/v1/models/{name}").status == 404
+    assert gateway.post(name, {"x": [1]}).status == 404
+    assert gateway.get(f"/v2/models/{name}").status == 404
+
+
 def test_requests_go_to_the_servers_in_turn(gateway):
     names = [gateway.post("Who", {"x": [1]}).json()["name"] for _ in range(10)]
     assert sorted(names) == ["one"] * 5 + ["two"] * 5
