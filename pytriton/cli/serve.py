@@ -73,7 +73,7 @@ def _print_command(config: TritonConfig, security: TritonSecurityConfig, server_
         show(f"# Triton {server.version or 'of an unknown version'}")
         words, secrets = without_secrets(server.command())
         line = shlex.join(words)
-        for variable in secrets:
+        for variable in reversed(secrets):  # the tenth begins like the first
             line = line.replace(f"@{variable}", "***")
         show(line)
     finally:

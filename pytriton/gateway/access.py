@@ -57,7 +57,7 @@ class ApiKey:
             RequestError: It may not.
         """
         if not self.may_use(name):
-            raise RequestError(http.HTTPStatus.FORBIDDEN, f"The API key may not use model {name!r}.")
+            raise not_allowed(name)
 
     def may_use(self, name: str) -> bool:
         """Returns whether it may use a model."""
@@ -251,6 +251,11 @@ def _stamp(path: pathlib.Path) -> tuple[int, int, int]:
 
 def _hash(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
+
+
+def not_allowed(model: str, field: str | None = None) -> RequestError:
+    """Returns the error of a request whose API key may not use a model, by the name that the client has given."""
+    return RequestError(http.HTTPStatus.FORBIDDEN, f"The API key may not use model {model!r}.", field)
 
 
 def _too_many(message: str, wait_s: float) -> RequestError:

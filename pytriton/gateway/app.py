@@ -9,7 +9,7 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping, Sequence
 from typing import Any
 
 from starlette.middleware.cors import CORSMiddleware
@@ -29,7 +29,7 @@ from pytriton.gateway.openai.errors import error_body
 from pytriton.gateway.origins import OriginPolicy, origins_of
 from pytriton.gateway.remote import RemoteUpstream
 from pytriton.gateway.request import Request, Scope
-from pytriton.gateway.responses import Send, send_json
+from pytriton.gateway.responses import Send, send_json, written_parts
 from pytriton.gateway.stop_event import StopEvent
 from pytriton.gateway.streams import EVENTS
 from pytriton.gateway.tracing import TracedApplication
@@ -42,7 +42,6 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _MAX_REQUEST_ID = 128
-_ENCRYPTED_PART = 1 << 18  # bytes
 _ID_PREFIX = secrets.token_hex(8)  # of this process
 _numbers = itertools.count()
 _MODELS = "/v1/models/"
@@ -195,7 +194,7 @@ class Gateway:
                 message["headers"].append((b"x-request-id", request.id.encode()))
             elif len(message["body"]) > SMALL and not message.get("more_body"):
                 request.hold(len(message["body"]))
-                for part in _written(message["body"], request):
+                for part in written_parts(message["body"], is_encrypted=request.is_encrypted):
                     await send({**message, "body": part, "more_body": True})
                 message = {"type": "http.response.body"}  # sending it waits until the client has received the body
             await send(message)
@@ -397,18 +396,6 @@ class Gateway:
         path = request.path.removeprefix(_PROTOCOL if request.path.startswith(_PROTOCOL) else "/v1")
         name, version, _ = _split(path.removeprefix("/models/"))
         return name if self._models.is_known(name, version) else ""
-
-
-def _written(body: bytes, request: Request) -> Iterator[bytes]:
-    """Yields a body as it is to be written.
-
-    uvloop encrypts all that is written at once, and does not count it as waiting for the client any more.
-    """
-    if not request.is_encrypted:
-        yield body
-        return
-    for start in range(0, len(body), _ENCRYPTED_PART):
-        yield body[start : start + _ENCRYPTED_PART]
 
 
 def _hash_of(key: ApiKey | None) -> str:

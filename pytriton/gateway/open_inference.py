@@ -22,6 +22,7 @@ from pytriton.gateway.responses import Send, send_bytes, send_json
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.services.messages import InferenceCall
 from pytriton.proxy.tensors.bytes_tensor import decode_elements, encode_elements
+from pytriton.proxy.wire.encoding import LENGTH_SIZE
 from pytriton.proxy.wire.service import SEQUENCE_END, SEQUENCE_START
 
 HEADER_LENGTH = "inference-header-content-length"
@@ -31,7 +32,6 @@ _EXTENSIONS = ["binary_tensor_data", "sequence", "parameters", "model_configurat
 _BINARY = "application/octet-stream"
 _MAX_RANK = 32
 _MAX_ELEMENTS = 1 << 40  # elements of a shape: more than any body has
-_LENGTH_PREFIX = 4  # bytes, of each element of BYTES
 _MAX_PARAMETERS = 1000
 _MAX_SEQUENCE_ID = 128  # characters
 _MAX_ID = 1000  # characters of a request's id
@@ -249,7 +249,7 @@ def _from_bytes(spec: TensorSpec, shape: tuple[int, ...], data: memoryview) -> A
         if len(data) != count * spec.numpy_dtype.itemsize:
             raise _bad(f"Input {spec.name!r} of shape {list(shape)} has {len(data)} bytes.")
         return np.frombuffer(data, spec.numpy_dtype).reshape(shape)
-    if len(data) < count * _LENGTH_PREFIX:
+    if len(data) < count * LENGTH_SIZE:
         raise _bad(f"Input {spec.name!r} of shape {list(shape)} has only {len(data)} bytes.")
     try:
         elements = decode_elements(bytes(data))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from typing import Any
 
 from pytriton.gateway.json_tensors import encode
+
+_ENCRYPTED_PART = 1 << 18  # bytes
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
@@ -24,6 +26,18 @@ async def send_bytes(
         fields += [(name.encode(), value.encode()) for name, value in headers.items()]
     await send({"type": "http.response.start", "status": status, "headers": fields})
     await send({"type": "http.response.body", "body": body})
+
+
+def written_parts(body: bytes, *, is_encrypted: bool) -> Iterator[bytes]:
+    """Yields a body as it is to be written.
+
+    uvloop encrypts all that is written at once, and does not count it as waiting for the client any more.
+    """
+    if not is_encrypted:
+        yield body
+        return
+    for start in range(0, len(body), _ENCRYPTED_PART):
+        yield body[start : start + _ENCRYPTED_PART]
 
 
 async def start_stream(send: Send, media_type: str) -> None:

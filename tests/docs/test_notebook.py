@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
-import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -236,10 +234,9 @@ def test_server_exits_with_the_kernel(kernel: tuple[Any, Run]) -> None:
 
 def test_a_cell_that_runs_again_takes_over_the_ports(kernel: tuple[Any, Run]) -> None:
     _, run = kernel
-    http, grpc, metrics = _free_ports(3)
-    config = f"TritonConfig(http_port={http}, grpc_port={grpc}, metrics_port={metrics}, "
-    cell = TRITON.replace("TritonConfig(", config) + "bind(lambda x: [factor * x])"
-    assert run("factor = 2\n" + cell + "\nfirst = triton") == []
+    ports = "".join(f"{name}=triton.config.{name}, " for name in ("http_port", "grpc_port", "metrics_port"))
+    cell = TRITON.replace("TritonConfig(", f"TritonConfig({ports}") + "bind(lambda x: [factor * x])"
+    assert run("factor = 2\nbind(lambda x: [factor * x])\nfirst = triton") == []
 
     outputs = run("factor = 3\n" + cell)
     assert text_of(outputs, "stdout") == ""
@@ -302,14 +299,6 @@ def test_server_streams_to_the_requests_that_are_shown(batching: bool) -> None:
 def test_no_request_is_shown_where_a_stream_cannot_carry_it(name: str) -> None:
     spec = ModelSpec.create(name, [TENSORS[name]], [TENSORS["vector"]], config=ModelConfig(decoupled=True))
     assert curl(spec, "http://127.0.0.1:8000") == ""
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
 
 
 def _url_of(triton: Triton) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 from pytriton.client.core.chunking import send_several
 from pytriton.client.core.inputs import Array
 from pytriton.gateway import offload
-from pytriton.gateway.access import ApiKey
+from pytriton.gateway.access import ApiKey, not_allowed
 from pytriton.gateway.errors import RequestError
 from pytriton.gateway.json_tensors import encode, samples_of, with_bytes
 from pytriton.gateway.models import Model, Models, Reply
@@ -192,7 +192,7 @@ class OpenAIEndpoints:
         for declared in self._declared:
             if declared.public_name == name and isinstance(declared, kind):
                 if key is not None and not key.may_use(declared.model):
-                    raise RequestError(http.HTTPStatus.FORBIDDEN, f"The API key may not use model {name!r}.", "model")
+                    raise not_allowed(name, "model")
                 model = await self._models.find(declared.model)
                 request.model = declared.model
                 return declared, model

@@ -104,7 +104,7 @@ def decode_elements(data: bytes) -> list[bytes]:
     """
     items: list[bytes] = []
     append, length_at = items.append, _LENGTH.unpack_from  # looked up once, for millions of elements
-    size, prefix, position = len(data), _LENGTH.size, 0
+    size, prefix, position = len(data), LENGTH_SIZE, 0
     while position < size:
         start = position + prefix
         end = start + length_at(data, position)[0] if start <= size else start
