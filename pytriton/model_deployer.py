@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.models.deployment import Deployment
+from pytriton.models.events import ModelEvents
 from pytriton.models.manager import FEW_MODELS, ModelManager
 from pytriton.models.store import FolderStore, UploadStore
 from pytriton.proxy.registry import Registry
@@ -23,22 +21,13 @@ class ModelDeployer:
     Args:
         models: The bound models.
         policy: How a local server gets its models.
-        on_unrecoverable: Called with a PyTritonUnrecoverableError of an inference callable.
-        on_hang: Called with a model's name and True for each call of its callable that takes too long, and with False
-            at its end.
+        events: What to call while the models are served.
     """
 
-    def __init__(
-        self,
-        models: ModelManager,
-        policy: TritonLifecyclePolicy,
-        on_unrecoverable: Callable[[PyTritonUnrecoverableError], None],
-        on_hang: Callable[[str, bool], None],
-    ) -> None:
+    def __init__(self, models: ModelManager, policy: TritonLifecyclePolicy, events: ModelEvents) -> None:
         self._models = models
         self._policy = policy
-        self._on_unrecoverable = on_unrecoverable
-        self._on_hang = on_hang
+        self._events = events
 
     def start(self, server: LocalServer | RemoteServer, registry: Registry) -> None:
         """Starts a server, with the models that it loads itself before it is ready.
@@ -111,6 +100,4 @@ class ModelDeployer:
             else UploadStore(server.control)
         )
         unloads_all = isinstance(server, LocalServer) and server.is_guarded
-        self._models.deploy(
-            Deployment(store, registry, server.control, unloads_all, self._on_unrecoverable, self._on_hang)
-        )
+        self._models.deploy(Deployment(store, registry, server.control, unloads_all, self._events))

@@ -21,6 +21,7 @@ from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.model_deployer import ModelDeployer
 from pytriton.models.changes import ModelChanges, replace_models
 from pytriton.models.draining import wait_until_served
+from pytriton.models.events import ModelEvents
 from pytriton.models.manager import ModelManager
 from pytriton.models.model import BoundModel
 from pytriton.proxy.registry import Registry
@@ -84,7 +85,8 @@ class ServerSession:
         self._owner = os.getpid()
         self._lost: list[str] = []  # models with requests that the last stop did not wait for
         self._supervised: LocalServer | RemoteServer | None = None
-        self._deployer = ModelDeployer(self.models, policy, self._on_unrecoverable, self._on_hang)
+        events = ModelEvents(self._on_unrecoverable, self._on_hang, self._on_failing)
+        self._deployer = ModelDeployer(self.models, policy, events)
         self._unattended = Debouncer(_UNATTENDED_S, self._load_unattended, "pytriton-loading")
         self._load_error: PyTritonError | None = None  # of models that were loaded unattended
 
@@ -428,3 +430,8 @@ class ServerSession:
         server = self.server
         if server is not None:
             server.set_hanging(model, hangs)
+
+    def _on_failing(self, model: str, fails: bool) -> None:
+        server = self.server
+        if server is not None:
+            server.set_failing(model, fails)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pytriton.exceptions import (
     PyTritonBadParameterError,
     PyTritonInvalidOperationError,
     PyTritonRuntimeError,
-    PyTritonUnrecoverableError,
 )
+from pytriton.models.events import ModelEvents
 from pytriton.models.model import BoundModel
 from pytriton.models.store import FolderStore, ModelStore, StoreError
 from pytriton.proxy.registry import Registry
@@ -34,17 +34,14 @@ class Deployment:
         registry: The registry in which instances look up their workers.
         control: Loads and unloads models.
         unloads_all: Whether the server stops when its models are undeployed, and supports `ALL_MODELS`.
-        on_unrecoverable: Called with a PyTritonUnrecoverableError of an inference callable.
-        on_hang: Called with a model's name and True for each call of its callable that takes too long, and with False
-            at its end.
+        events: What to call while the models are served.
     """
 
     store: ModelStore
     registry: Registry
     control: ServerControl
     unloads_all: bool
-    on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]
-    on_hang: Callable[[str, bool], None]
+    events: ModelEvents
 
     def open(self, models: Sequence[BoundModel]) -> None:
         """Opens the workers of models, which may create their callables in the background.
@@ -147,4 +144,4 @@ class Deployment:
                 "Restart the server to use it.",
                 spec.name,
             )
-        model.open(self.registry.folder, self.on_unrecoverable, self.on_hang)
+        model.open(self.registry.folder, self.events)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from pytriton.model_config.model_spec import ModelSpec
@@ -44,11 +44,13 @@ class InstanceOpener(abc.ABC):
     """Opens an instance, from the data that `Triton.bind` captured. Equal openers open the same instance."""
 
     @abc.abstractmethod
-    def open(self, siblings: Sequence[OpenedInstance]) -> OpenedInstance:
+    def open(self, siblings: Sequence[OpenedInstance], on_failing: Callable[[bool], None]) -> OpenedInstance:
         """Starts to load the instance, without waiting.
 
         Args:
             siblings: The instances of the same model that were opened before.
+            on_failing: Called with True when the instance cannot be restarted, and with False when it has been, or is
+                closed.
 
         Raises:
             PyTritonInvalidOperationError: It cannot be started.

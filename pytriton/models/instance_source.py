@@ -30,6 +30,8 @@ class Opening:
         folder: The folder of mode 0700 for sockets.
         create: Creates the worker of an inference callable.
         on_unrecoverable: Called with a PyTritonUnrecoverableError that an inference callable raised.
+        on_failing: Called with True when an instance cannot be restarted, and with False when it has been, or is
+            closed.
         opened: The external instances that were opened so far.
     """
 
@@ -37,6 +39,7 @@ class Opening:
     folder: Path
     create: Callable[[InferenceCallable], LocalWorker]
     on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]
+    on_failing: Callable[[bool], None]
     opened: list[OpenedInstance] = dataclasses.field(default_factory=list)
 
 
@@ -92,7 +95,7 @@ class ProcessSource(InstanceSource):
 
     def open(self, opening: Opening) -> InstanceWorker:
         """See `InstanceSource`."""
-        return ProcessWorker(self.spec, opening.folder, opening.on_unrecoverable)
+        return ProcessWorker(self.spec, opening.folder, opening.on_unrecoverable, opening.on_failing)
 
     def is_same(self, other: InstanceSource) -> bool:
         """See `InstanceSource`."""
@@ -107,7 +110,7 @@ class ExternalSource(InstanceSource):
 
     def open(self, opening: Opening) -> InstanceWorker:
         """See `InstanceSource`."""
-        instance = self.opener.open(tuple(opening.opened))
+        instance = self.opener.open(tuple(opening.opened), opening.on_failing)
         opening.opened.append(instance)
         return OpenedWorker(instance, opening.create, opening.model)
 

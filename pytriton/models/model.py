@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from pytriton.exceptions import PyTritonUnrecoverableError
 from pytriton.model_config.model_spec import ModelSpec
+from pytriton.models.events import FailingInstances, ModelEvents
 from pytriton.models.instance_source import Opening, source_of
 from pytriton.models.instance_worker import InstanceWorker, LocalWorker
 from pytriton.process.instance import FactoryInstance
@@ -76,18 +76,12 @@ class BoundModel:
         """Number of connected model instances."""
         return sum(worker.connections for worker in self._workers)
 
-    def open(
-        self,
-        folder: Path,
-        on_unrecoverable: Callable[[PyTritonUnrecoverableError], None],
-        on_hang: Callable[[str, bool], None] | None = None,
-    ) -> None:
+    def open(self, folder: Path, events: ModelEvents) -> None:
         """Creates the workers, unless they exist, and starts their processes.
 
         Args:
             folder: The folder of mode 0700 for sockets.
-            on_unrecoverable: Called with a PyTritonUnrecoverableError that an inference callable raised.
-            on_hang: Called with the model's name and True for each call that takes too long, and with False at its end.
+            events: What to call while the model is served.
 
         Raises:
             PyTritonInvalidOperationError: An instance cannot be started.
@@ -99,11 +93,12 @@ class BoundModel:
         create = functools.partial(
             LocalWorker,
             signature=Signature(self.spec),
-            on_unrecoverable=on_unrecoverable,
+            on_unrecoverable=events.on_unrecoverable,
             loop=self._loop,
-            on_hang=None if on_hang is None else functools.partial(on_hang, name),
+            on_hang=functools.partial(events.on_hang, name),
         )
-        opening = Opening(name, folder, create, on_unrecoverable)
+        failing = FailingInstances(self.instances, functools.partial(events.on_failing, name))
+        opening = Opening(name, folder, create, events.on_unrecoverable, failing.note)
         for source in self._sources:
             self._workers.append(source.open(opening))
 

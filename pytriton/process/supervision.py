@@ -60,9 +60,11 @@ class RestartLoop:
     Args:
         name: What runs, in messages: ``"worker process of model 'm' (instance 0)"``.
         thread_name: The name of the thread.
-        live: Runs it once; sets `settled` as soon as it has loaded. Returns how it ended, in words, and whether it had
-            loaded.
+        live: Runs it once; calls `note_loaded` as soon as it has loaded. Returns how it ended, in words, and whether
+            it had loaded.
         on_end: Called after each run with what ``live`` returned and whether that was the last run.
+        on_failing: Called with True when a restart cannot load, and with False when a later one has loaded,
+            or the loop ends.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class RestartLoop:
         thread_name: str,
         live: Callable[[], tuple[str, bool]],
         on_end: Callable[[str, bool, bool], None],
+        on_failing: Callable[[bool], None],
     ) -> None:
         self.restarts = 0
         """Number of restarts so far."""
@@ -81,6 +84,8 @@ class RestartLoop:
         self._name = name
         self._live = live
         self._on_end = on_end
+        self._on_failing = on_failing
+        self._is_failing = False
         self._thread = threading.Thread(target=self._run, name=thread_name, daemon=True)
 
     def start(self) -> None:
@@ -100,7 +105,27 @@ class RestartLoop:
         """
         self._thread.join(timeout_s)
 
+    def note_loaded(self) -> None:
+        """Notes that the current run has loaded."""
+        self._set_failing(False)
+        self.settled.set()
+
+    def note_failing(self) -> None:
+        """Notes that the current run, a restart, cannot load for now."""
+        self._set_failing(True)
+
+    def _set_failing(self, fails: bool) -> None:
+        if fails != self._is_failing:
+            self._is_failing = fails
+            self._on_failing(fails)
+
     def _run(self) -> None:
+        try:
+            self._repeat()
+        finally:
+            self._set_failing(False)
+
+    def _repeat(self) -> None:
         delays = RestartDelays()
         while not self.closing.is_set():
             start = time.monotonic()
@@ -114,4 +139,6 @@ class RestartLoop:
             restarting = f"restarting in {delay_s:g} s" if delay_s else "restarting"
             log_safely(LOGGER, logging.ERROR, "%s %s; %s", self._name, how, restarting)
             self._on_end(how, has_loaded, False)
+            if not has_loaded:
+                self.note_failing()
             self.closing.wait(delay_s)

@@ -35,10 +35,16 @@ class WorkerSupervisor:
         spec: What to start.
         folder: The folder of mode 0700 for the process's sockets.
         on_unrecoverable: Called with a PyTritonUnrecoverableError that the inference callable raised.
+        on_failing: Called with True when the process cannot be restarted, and with False when it has been, or is
+            closed.
     """
 
     def __init__(
-        self, spec: ProcessSpec, folder: Path, on_unrecoverable: Callable[[PyTritonUnrecoverableError], None]
+        self,
+        spec: ProcessSpec,
+        folder: Path,
+        on_unrecoverable: Callable[[PyTritonUnrecoverableError], None],
+        on_failing: Callable[[bool], None],
     ) -> None:
         """Starts the process; `wait_until_loaded` reports the outcome."""
         self._spec = spec
@@ -55,7 +61,11 @@ class WorkerSupervisor:
         self._failure = ""  # why there is no process
         self._is_awaited = False  # by an instance, which then receives the failure; later ones wait, too
         self._loop = RestartLoop(
-            f"worker process of {spec.name}", f"pytriton-process-{spec.model.name}", self._live, self._note_end
+            f"worker process of {spec.name}",
+            f"pytriton-process-{spec.model.name}",
+            self._live,
+            self._note_end,
+            on_failing,
         )
         self._loop.start()
 
@@ -199,7 +209,7 @@ class WorkerSupervisor:
             if limit_s is not None and not is_closing:
                 self._heartbeat = Heartbeat(self._spec.name, limit_s, functools.partial(_ask, child), child.kill)
                 self._heartbeat.start()
-        self._loop.settled.set()
+        self._loop.note_loaded()
         if is_closing:
             child.kill()
         child.send(CommandMessage(Command.ISSUE_TICKET), self._take_admission)

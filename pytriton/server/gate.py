@@ -12,11 +12,11 @@ import threading
 import weakref
 from collections.abc import Iterator
 
-# The layout of the memory: the state, how many calls have hung so far, and the models with calls that hang.
+# The layout of the memory: the state, how many calls have hung so far, and the models that are not ready.
 _HANGS_AT = 8
-_HANGING_AT = 16
+_UNREADY_AT = 16
 _HASHES_AT = 24
-_MAX_HANGING = 500
+_MAX_UNREADY = 500
 _COUNT = struct.Struct("<Q")
 
 
@@ -46,7 +46,7 @@ class Gate:
         weakref.finalize(self, os.close, self.fd)
         os.ftruncate(self.fd, mmap.PAGESIZE)
         self._memory = mmap.mmap(self.fd, mmap.PAGESIZE)
-        self._hanging: collections.Counter[str] = collections.Counter()
+        self._unready: collections.Counter[str] = collections.Counter()
         self._lock = threading.Lock()
         self._is_held = False
         self._wanted = GateState.STARTING
@@ -60,13 +60,19 @@ class Gate:
             hangs: Whether a call has begun to hang, or no longer does.
         """
         with self._lock:
-            self._hanging[model] += 1 if hangs else -1
-            hashes = [name_hash(name) for name, count in self._hanging.items() if count > 0][:_MAX_HANGING]
             (hangs_so_far,) = _COUNT.unpack_from(self._memory, _HANGS_AT)
             _COUNT.pack_into(self._memory, _HANGS_AT, hangs_so_far + hangs)
-            # Meanwhile, a reader may see one model too many or too few.
-            struct.pack_into(f"<{len(hashes)}Q", self._memory, _HASHES_AT, *hashes)
-            _COUNT.pack_into(self._memory, _HANGING_AT, len(hashes))
+            self._count(model, hangs)
+
+    def set_failing(self, model: str, fails: bool) -> None:
+        """Marks a model as not ready while none of its instances can be restarted.
+
+        Args:
+            model: The model's name.
+            fails: Whether that has begun, or has ended.
+        """
+        with self._lock:
+            self._count(model, fails)
 
     @property
     def state(self) -> GateState:
@@ -99,6 +105,14 @@ class Gate:
             with self._lock:
                 self._is_held = False
                 self._show()
+
+    def _count(self, model: str, begins: bool) -> None:
+        """Counts a reason for which a model is not ready; called with the lock held."""
+        self._unready[model] += 1 if begins else -1
+        hashes = [name_hash(name) for name, count in self._unready.items() if count > 0][:_MAX_UNREADY]
+        # Meanwhile, a reader may see one model too many or too few.
+        struct.pack_into(f"<{len(hashes)}Q", self._memory, _HASHES_AT, *hashes)
+        _COUNT.pack_into(self._memory, _UNREADY_AT, len(hashes))
 
     def _advance(self, state: GateState, since: GateState) -> None:
         with self._lock:

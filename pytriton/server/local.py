@@ -368,6 +368,10 @@ class LocalServer:
         """Marks a model as not ready because a call of its callable hangs, or as ready again."""
         self._gate.set_hanging(model, hangs)
 
+    def set_failing(self, model: str, fails: bool) -> None:
+        """Marks a model as not ready because none of its instances can be restarted, or as ready again."""
+        self._gate.set_failing(model, fails)
+
     def drain(self) -> None:
         """Makes the server report that it is not ready, and waits for load balancers to notice; it still serves."""
         with self._drain_lock:

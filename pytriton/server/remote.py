@@ -168,6 +168,9 @@ class RemoteServer:
     def set_hanging(self, model: str, hangs: bool) -> None:
         """Does nothing: only the process that started the server can mark a model as not ready."""
 
+    def set_failing(self, model: str, fails: bool) -> None:
+        """Does nothing, like `set_hanging`."""
+
     def drain(self) -> None:
         """Does nothing: the server continues to run."""
 

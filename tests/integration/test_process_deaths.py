@@ -24,6 +24,7 @@ from serving import (
     bind_floats,
     client_of,
     double,
+    is_ready,
     is_running,
     metrics_of,
     request_json,
@@ -272,6 +273,35 @@ def test_requests_fail_with_the_reason_while_a_process_cannot_be_restarted(trito
     wait_until(lambda: sum(bool(again.search(line)) for line in caplog.messages) >= 2)
     (tmp_path / "broken").unlink()
     assert wait_until(lambda: send_floats(triton, name, [1]) == [2], 30)
+
+
+def make_unless_broken(broken):
+    if broken.exists():
+        raise RuntimeError("the weights are gone")
+    return Multiply()
+
+
+def is_model_ready(triton, name):
+    return request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 200
+
+
+@pytest.mark.parametrize("then", ["repaired", "unbound"])
+def test_a_model_is_not_ready_while_none_of_its_processes_can_be_restarted(triton, name, tmp_path, then):
+    broken = [tmp_path / "0", tmp_path / "1"]
+    bind_pid(triton, name, [ProcessInstance(make_unless_broken, args=[path]) for path in broken])
+    for number, path in enumerate(broken):
+        path.touch()
+        assert is_model_ready(triton, name)
+        process_of(name, number).kill()
+    wait_until(lambda: not is_model_ready(triton, name))
+    assert not is_ready(triton)
+
+    if then == "repaired":
+        broken[1].unlink()
+        wait_until(lambda: is_model_ready(triton, name))
+    else:
+        triton.unbind(name)
+    wait_until(lambda: is_ready(triton))
 
 
 def test_a_process_is_restarted_though_its_folder_was_deleted(triton, name, tmp_path, monkeypatch):

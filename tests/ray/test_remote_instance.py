@@ -13,7 +13,19 @@ import cloudpickle
 import numpy as np
 import pytest
 from actors import ONE_BY_ONE, Double, bind_pid, entered, has_ended, instances, served_by, wait_for
-from serving import FLOATS_IN, FLOATS_OUT, Background, Script, at_once, bind_floats, metrics_of, send_floats, wait_until
+from serving import (
+    FLOATS_IN,
+    FLOATS_OUT,
+    Background,
+    Script,
+    at_once,
+    bind_floats,
+    is_ready,
+    metrics_of,
+    request_json,
+    send_floats,
+    wait_until,
+)
 from streaming import STREAMING, stream_to, streamed
 
 from pytriton.decorators import batch, sample, triton_context
@@ -219,6 +231,25 @@ def test_a_batch_of_the_only_actor_waits_for_its_replacement(triton, name, clien
 
 
 @pytest.mark.slow
+def test_a_model_is_not_ready_while_none_of_its_actors_can_be_restarted(triton, name, client, tmp_path):
+    broken = tmp_path / "broken"
+
+    def make():
+        if broken.exists():
+            raise RuntimeError("the weights are gone")
+        return Double()
+
+    bind_pid(triton, name, remote(make))
+    broken.touch()
+    os.kill(served_by(client, name), signal.SIGKILL)
+    wait_until(lambda: not is_ready(triton), 30)
+    assert request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 400
+
+    broken.unlink()
+    wait_until(lambda: is_ready(triton), 30)
+    assert request_json(triton, "GET", f"/v2/models/{name}/ready")[0] == 200
+
+
 def test_a_batch_that_kills_actors_fails_before_it_kills_them_all(triton, name, client, tmp_path):
     bind_pid(triton, name, instances(3, tmp_path))
     before = set()

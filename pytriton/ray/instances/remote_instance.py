@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pytriton.exceptions import PyTritonBadParameterError
@@ -117,7 +117,7 @@ class _Opener(InstanceOpener):
 
     spec: InstanceSpec
 
-    def open(self, siblings: Sequence[OpenedInstance]) -> OpenedInstance:
+    def open(self, siblings: Sequence[OpenedInstance], on_failing: Callable[[bool], None]) -> OpenedInstance:
         """See `InstanceOpener`."""
         peers = [each for each in siblings if isinstance(each, ActorSupervisor)]
-        return ActorSupervisor(self.spec, peers[0].group if peers else None)
+        return ActorSupervisor(self.spec, peers[0].group if peers else None, on_failing)

@@ -46,12 +46,13 @@ class ActorSupervisor:
     Args:
         spec: What to start.
         group: The actors of the same model; a new group by default.
+        on_failing: Called with True when the actor cannot be restarted, and with False when it has been, or is closed.
 
     Raises:
         PyTritonInvalidOperationError: Ray cannot be initialized.
     """
 
-    def __init__(self, spec: InstanceSpec, group: ActorGroup | None) -> None:
+    def __init__(self, spec: InstanceSpec, group: ActorGroup | None, on_failing: Callable[[bool], None]) -> None:
         """Starts the actor; `wait_until_loaded` reports the outcome."""
         start_ray(spec.name)
         self._spec = spec
@@ -61,7 +62,7 @@ class ActorSupervisor:
         self._loaded: Loaded | None = None
         self._failure = ""
         self._loop = RestartLoop(
-            f"actor of {spec.name}", f"pytriton-actor-{spec.model.name}", self._live_in_ray, self._note_end
+            f"actor of {spec.name}", f"pytriton-actor-{spec.model.name}", self._live_in_ray, self._note_end, on_failing
         )
         self.group.add(spec.number)
         self._loop.start()
@@ -132,7 +133,7 @@ class ActorSupervisor:
             self._loaded = loaded
             actor = RemoteActor(self._handle, node)
             self.group.put(self._spec.number, actor)
-            self._loop.settled.set()
+            self._loop.note_loaded()
             if self._loop.restarts:
                 LOGGER.info("The actor of %s has been restarted on node %s.", self._spec.name, node)
             live = self._handle.live.remote().future()
@@ -171,6 +172,7 @@ class ActorSupervisor:
             if not self._loop.settled.is_set():
                 raise _StartError(failure) from None
             LOGGER.warning("The actor of %s %s; it waits on.", spec.name, failure)
+            self._loop.note_failing()
             node = self._wait(reference)
         return node
 

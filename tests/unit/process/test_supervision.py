@@ -19,7 +19,8 @@ class Lives:
         self.began = threading.Semaphore(0)
         self._end = threading.Semaphore(0)
         self._next = ("", False)
-        self.loop = RestartLoop("thing", f"of-a-test-{next(_numbers)}", self._live, self._note_end)
+        self.failing = []
+        self.loop = RestartLoop("thing", f"of-a-test-{next(_numbers)}", self._live, self._note_end, self.failing.append)
 
     def end(self, how, has_loaded):
         self._next = (how, has_loaded)
@@ -56,7 +57,7 @@ def test_a_process_that_exits_before_it_has_loaded_is_not_restarted(lives):
 
 
 def test_a_process_that_exits_after_it_has_loaded_is_restarted(lives, caplog):
-    lives.loop.settled.set()
+    lives.loop.note_loaded()
     lives.end("died", True)
     assert lives.began.acquire(timeout=TIMEOUT_S)
     lives.end("failed", False)
@@ -68,17 +69,41 @@ def test_a_process_that_exits_after_it_has_loaded_is_restarted(lives, caplog):
 
 
 def test_a_closed_process_is_not_restarted(lives):
-    lives.loop.settled.set()
+    lives.loop.note_loaded()
     lives.loop.closing.set()
     lives.end("closed", True)
     lives.loop.join(TIMEOUT_S)
 
     assert lives.ends == [("closed", True, True)]
     assert not lives.began.acquire(blocking=False)
+    assert lives.failing == []
+
+
+def test_it_fails_from_the_first_restart_that_does_not_load_to_one_that_does(lives):
+    lives.loop.note_loaded()
+    for how in [("died", True), ("failed", False), ("failed", False)]:
+        lives.end(*how)
+        assert lives.began.acquire(timeout=TIMEOUT_S)
+    assert lives.failing == [True]
+
+    lives.loop.note_loaded()
+    assert lives.failing == [True, False]
+
+
+def test_it_no_longer_fails_once_it_is_closed(lives):
+    lives.loop.note_loaded()
+    for how in [("died", True), ("failed", False)]:
+        lives.end(*how)
+        assert lives.began.acquire(timeout=TIMEOUT_S)
+    lives.loop.closing.set()
+    lives.end("closed", False)
+    lives.loop.join(TIMEOUT_S)
+
+    assert lives.failing == [True, False]
 
 
 def test_closing_ends_the_delay_before_a_restart(lives):
-    lives.loop.settled.set()
+    lives.loop.note_loaded()
     for _ in range(3):  # the fourth run would come after 0.4 s
         lives.end("died", True)
         assert lives.began.acquire(timeout=TIMEOUT_S)

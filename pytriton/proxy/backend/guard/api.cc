@@ -173,14 +173,14 @@ TRITONSERVER_Error* TRITONSERVER_ServerUnloadModelAndDependents(TRITONSERVER_Ser
 
 TRITONSERVER_Error* TRITONSERVER_ServerIsReady(TRITONSERVER_Server* server, bool* ready) {
   TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerIsReady)(server, ready);
-  if (error == nullptr && (CurrentGate() != Gate::kServing || IsHanging())) *ready = false;
+  if (error == nullptr && (CurrentGate() != Gate::kServing || IsUnready())) *ready = false;
   return error;
 }
 
 TRITONSERVER_Error* TRITONSERVER_ServerModelIsReady(TRITONSERVER_Server* server, const char* model_name,
                                                     const int64_t model_version, bool* ready) {
   TRITONSERVER_Error* error = PYTRITON_NEXT(TRITONSERVER_ServerModelIsReady)(server, model_name, model_version, ready);
-  if (error == nullptr && PYTRITON_CALLED_BY_PROGRAM() && IsHanging(model_name)) *ready = false;
+  if (error == nullptr && PYTRITON_CALLED_BY_PROGRAM() && IsUnready(model_name)) *ready = false;
   return error;
 }
 

@@ -12,13 +12,13 @@ namespace pytriton::guard {
 namespace {
 
 constexpr size_t kSize = 4096;
-constexpr uint64_t kMaxHanging = 500;
+constexpr uint64_t kMaxUnready = 500;
 
 struct GateMemory {
   std::atomic<unsigned char> state;
   alignas(8) std::atomic<uint64_t> hangs;
-  std::atomic<uint64_t> hanging_count;
-  std::atomic<uint64_t> hanging[kMaxHanging];  // hashes of the models' names
+  std::atomic<uint64_t> unready_count;
+  std::atomic<uint64_t> unready[kMaxUnready];  // hashes of the models' names
 };
 static_assert(sizeof(GateMemory) <= kSize);
 
@@ -46,12 +46,12 @@ Gate CurrentGate() {
   return gate == nullptr ? Gate::kServing : static_cast<Gate>(gate->state.load(std::memory_order_relaxed));
 }
 
-bool IsHanging(const char* model) {
+bool IsUnready(const char* model) {
   const uint64_t count =
-      gate == nullptr ? 0 : std::min(gate->hanging_count.load(std::memory_order_acquire), kMaxHanging);
+      gate == nullptr ? 0 : std::min(gate->unready_count.load(std::memory_order_acquire), kMaxUnready);
   if (count == 0 || model == nullptr) return count > 0;
   const uint64_t hash = NameHash(model);
-  return std::any_of(gate->hanging, gate->hanging + count, [&](const auto& each) { return each == hash; });
+  return std::any_of(gate->unready, gate->unready + count, [&](const auto& each) { return each == hash; });
 }
 
 uint64_t Hangs() { return gate == nullptr ? 0 : gate->hangs.load(std::memory_order_relaxed); }

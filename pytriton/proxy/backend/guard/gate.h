@@ -20,8 +20,9 @@ void OpenGate();
 
 Gate CurrentGate();
 
-// Returns whether a call of the model's inference callable hangs; without a name, whether one of any model does.
-bool IsHanging(const char* model = nullptr);
+// Returns whether the controller reports the model as not ready: a call of its inference callable hangs, or none of its
+// instances can be restarted. Without a name, whether it reports any model so.
+bool IsUnready(const char* model = nullptr);
 
 // Returns the number of calls that have hung so far, which may grow at any time.
 uint64_t Hangs();
