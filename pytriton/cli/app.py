@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import importlib.util
+import itertools
 import os
 import re
 import sys
@@ -19,6 +20,7 @@ from pytriton.run_options import StartRefusedError
 if TYPE_CHECKING:
     from pytriton.triton import TritonBase
 
+_PACKAGE = Path(__file__).parents[1]
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
@@ -127,10 +129,17 @@ class App:
         while trace is not None and not Path(trace.tb_frame.f_code.co_filename).is_relative_to(self.root):
             trace = trace.tb_next
         text = "".join(traceback.format_exception(type(error), error, trace)).rstrip()
+        if isinstance(error, PyTritonError):  # a mistake of the program: where it is, and what is wrong
+            frames = itertools.takewhile(lambda frame: not _is_ours(frame.filename), traceback.extract_tb(trace))
+            text = f"{''.join(traceback.format_list(list(frames)))}{error.message}"
         advice = ""
         if isinstance(error, ModuleNotFoundError) and error.name == "triton_python_backend_utils":
             advice = "\nModels for Triton's Python backend are served by `pytriton serve REPOSITORY`."
         return AppError(f"{self.name} cannot be imported.\n{text}{advice}")
+
+
+def _is_ours(file: str) -> bool:
+    return Path(file).is_relative_to(_PACKAGE)
 
 
 def _declared_models(module: ModuleType) -> list[Any]:

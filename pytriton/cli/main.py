@@ -51,6 +51,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except output.ReaderGoneError:
         return 1
+    except SystemExit as error:  # of the program that `run` imports
+        if not isinstance(error.code, str) or not json_logs.is_enabled():
+            raise
+        _report(error.code)
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0

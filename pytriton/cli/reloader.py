@@ -75,7 +75,7 @@ class Reloader:
                 stop_event=stop,
                 recursive=False,
             ):
-                self._look({Path(path) for _, path in changes})
+                self._look({Path(path) for _, path in changes}, stop)
                 if self._folders() != folders:
                     break
 
@@ -83,16 +83,16 @@ class Reloader:
         folders = {self._sources.root, *(path.parent for path in self._loaded)}
         return sorted(folder for folder in folders if folder.is_dir())
 
-    def _look(self, touched: Iterable[Path]) -> None:
+    def _look(self, touched: Iterable[Path], stop: threading.Event) -> None:
         """Reloads the program if one of its sources has changed or, after a failure, any file."""
         seen = {path: signature_of(path) for path in self._seen}
         is_new = self._failed and any(self._sources.holds(path) for path in touched)
         if seen == self._seen and not is_new:
             return
         self._seen = seen
-        self._reload({path for path in seen if seen[path] != self._loaded.get(path)})
+        self._reload({path for path in seen if seen[path] != self._loaded.get(path)}, stop)
 
-    def _reload(self, changed: set[Path]) -> None:
+    def _reload(self, changed: set[Path], stop: threading.Event) -> None:
         start = time.monotonic()
         names = self._sources.affected(changed) | {self._app.module}
         try:
@@ -108,7 +108,8 @@ class Reloader:
         before, self._loaded = self._seen, self._sources.files()
         self._loaded |= {path: before[path] for path in self._loaded.keys() & before.keys()}  # as of the import
         self._seen = dict(self._loaded)
-        self._take_over(new, start)
+        if not stop.is_set():  # an import may take long
+            self._take_over(new, start)
 
     def _refuse(self, why: str) -> None:
         self._failed = True

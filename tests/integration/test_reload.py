@@ -16,6 +16,14 @@ MARGIN = 3.0  # for a machine that does other things at the same time
 
 WITH_HELPER = SCALE.replace("FACTOR = 2", "from helper import FACTOR")
 
+WAITS_FOR_GATE = """
+import pathlib, time
+
+pathlib.Path("importing").touch()
+while not pathlib.Path("gate").exists():
+    time.sleep(0.01)
+"""
+
 
 @pytest.fixture
 def program(tmp_path):
@@ -123,6 +131,17 @@ def test_a_missing_module_may_be_added_later(program):
     running.wait_for_log(r"No module named 'late'")
     save(running, "late", "FACTOR = 4")
     wait_for_response(running, "Scale", 4)
+
+
+def test_a_program_that_is_being_imported_at_the_end_is_not_served(program):
+    running = program(app=SCALE)
+    save(running, "app", WAITS_FOR_GATE + SCALE)
+    wait_until((running.folder / "importing").exists)
+
+    running.process.terminate()
+    (running.folder / "gate").touch()
+    assert running.end() == 0
+    assert "Reloaded" not in running.log
 
 
 def test_a_model_whose_change_the_server_refuses_is_served_as_before(program):

@@ -245,11 +245,19 @@ def test_a_mistake_in_a_model_is_shown_where_it_is(tmp_path):
     status, error = run_to_end(tmp_path, "app.py")
     assert (status, "Model name 'S c' cannot be" in error) == (1, True)
     assert 'triton.bind("S c", scale, **TENSORS)' in error
+    assert error.count("  File ") == 1, error  # no frames of PyTriton
 
 
 def test_the_exit_status_of_the_program_is_kept(tmp_path):
     write(tmp_path, app="raise SystemExit(7)")
     assert run_to_end(tmp_path, "app.py")[0] == 7
+
+
+def test_the_last_words_of_the_program_are_a_record_of_a_json_log(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTRITON_LOG_FORMAT", "json")
+    write(tmp_path, app="raise SystemExit('no weights')")
+    status, error = run_to_end(tmp_path, "app.py")
+    assert (status, json.loads(error)["message"]) == (1, "no weights")
 
 
 def test_a_port_in_use_is_reported(tmp_path):
