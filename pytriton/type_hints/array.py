@@ -13,6 +13,8 @@ from pytriton.model_config.datatypes import datatype_of
 BATCH = "batch"
 """The name of the first dimension of arrays that Triton batches."""
 
+_LIKE_BATCH = (BATCH, "batch_size")  # in any case
+
 _TORCH, _JAX = "torch", "jax"
 _VARIADIC = ("...", "*")
 _MODIFIERS = "#?_"
@@ -80,7 +82,13 @@ def _of_jaxtyping(hint: Any) -> ArrayHint:
             f"is {written}, a class of arrays that is not supported; use np.ndarray or torch.Tensor in it."
         )
     dimensions = hint.dim_str.split()
-    batched = bool(dimensions) and _without_modifiers(dimensions[0]) == BATCH
+    first = _without_modifiers(dimensions[0]) if dimensions else ""
+    batched = first == BATCH
+    if first.lower() in _LIKE_BATCH and not batched:
+        raise PyTritonBadParameterError(
+            f"is {written}, whose first dimension is called {first!r}; call it {BATCH!r} if Triton batches it, or choose "
+            "another name."
+        )
     shape = tuple(_size(dimension, written) for dimension in dimensions[batched:])
     return ArrayHint(_only_dtype(hint, written), shape, batched, kind)
 

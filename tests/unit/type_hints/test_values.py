@@ -116,6 +116,8 @@ def test_descriptions_of_a_value_are_no_constraints():
         (jaxtyping.Float[np.ndarray, "n"], "stands for several dtypes.*write Float32"),
         (jaxtyping.Shaped[np.ndarray, "n"], "stands for several dtypes"),
         (jaxtyping.Complex64[np.ndarray, "n"], "of a dtype that Triton does not have"),
+        (jaxtyping.Float32[np.ndarray, "Batch n"], "first dimension is called 'Batch'; call it 'batch'"),
+        (jaxtyping.Float32[np.ndarray, "batch_size n"], "first dimension is called 'batch_size'"),
         (jaxtyping.Float32[np.ndarray, "..."], "any number of dimensions.*name each"),
         (jaxtyping.Float32[np.ndarray, "*rest n"], r"any number of dimensions \('\*rest'\)"),
         (jaxtyping.Float32[bytearray, "n"], r"use np.ndarray or torch.Tensor"),
