@@ -86,8 +86,8 @@ def _of_jaxtyping(hint: Any) -> ArrayHint:
     batched = first == BATCH
     if first.lower() in _LIKE_BATCH and not batched:
         raise PyTritonBadParameterError(
-            f"is {written}, whose first dimension is called {first!r}; call it {BATCH!r} if Triton batches it, or choose "
-            "another name."
+            f"is {written}, whose first dimension is called {first!r}; call it {BATCH!r} if Triton batches it, or "
+            "choose another name."
         )
     shape = tuple(_size(dimension, written) for dimension in dimensions[batched:])
     return ArrayHint(_only_dtype(hint, written), shape, batched, kind)
