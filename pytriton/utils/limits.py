@@ -6,11 +6,13 @@ import errno
 import logging
 import os
 import resource
+from pathlib import Path
 
 from pytriton.exceptions import PyTritonRuntimeError
 
 LOGGER = logging.getLogger(__name__)
 
+_MEMORY_IN_USE = Path("/proc/self/statm")  # in pages
 _MIN_FILES = 128
 _SPARE_FILES = 128  # for the rest of the program
 _ENOUGH_MEMORY = 8 << 30
@@ -36,6 +38,29 @@ def check_limits(shared_memory: int) -> None:
         raise PyTritonRuntimeError(
             f"This process may open {files} files (the hard limit of `ulimit -n`), and the server needs at least "
             f"{_MIN_FILES}, and one more for each connection; raise the limit."
+        )
+
+
+def check_address_space(server_memory: int, own_memory: int) -> None:
+    """Checks that this process can map the shared memory of an instance.
+
+    Args:
+        server_memory: The size of the server's shared memory, in bytes, most of which is never used.
+        own_memory: That of its own.
+
+    Raises:
+        PyTritonRuntimeError: Its address space is limited to less, for example by a factory, after the server's start.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    used = int(_MEMORY_IN_USE.read_text("ascii").split()[0]) * os.sysconf("SC_PAGESIZE")
+    needed = used + server_memory + own_memory
+    if limit < needed:
+        raise PyTritonRuntimeError(
+            f"The address space of this process is limited to {limit >> 20} MiB (RLIMIT_AS, `ulimit -v`), and it needs "
+            f"{needed >> 20} MiB, most of them for shared memory that is mapped and never used; limit its memory by a "
+            "container or a control group instead, or set that limit before the server starts."
         )
 
 

@@ -77,6 +77,7 @@ def test_invalid_inputs_are_an_error(triton, name, inputs, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        ({"inputs": {1: ROW["x"]}}, "has an input of the name 1: names are strings"),
         ({"inputs": {"x": [[1, 2]]}}, "input 'x' is a list, not a NumPy array"),
         ({"inputs": {"x": np.ones((1, 2), complex)}}, "dtype complex128 is not one that Triton has"),
         ({"inputs": {"x": np.array([[b"a", 7]], object)}}, "input 'x' contains 7, which is an int: use bytes or str"),
@@ -84,7 +85,7 @@ def test_invalid_inputs_are_an_error(triton, name, inputs, message):
         ({"inputs": ROW, "parameters": {"key": 1 << 70}}, "does not fit 64 bits"),
         ({"inputs": ROW, "timeout": 3}, "requests have no option 'timeout'; they have version, parameters"),
     ],
-    ids=["list", "complex", "no bytes", "none", "large", "option"],
+    ids=["number", "list", "complex", "no bytes", "none", "large", "option"],
 )
 def test_unsendable_requests_are_refused_at_once(triton, name, arguments, message):
     with pytest.raises((TypeError, PyTritonBadParameterError), match=message):

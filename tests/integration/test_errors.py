@@ -20,6 +20,7 @@ from serving import (
     send_floats,
     wait_until,
 )
+from streaming import bind_stream, stream_to
 
 from pytriton.decorators import batch, sample
 from pytriton.exceptions import PyTritonBadParameterError
@@ -120,6 +121,54 @@ def test_messages_with_any_text_are_passed_unchanged(triton, name, caplog):
 
     assert error_then_success(triton, name) == f"ValueError: {text}"
     assert wait_until(lambda: logged(caplog, name, text))
+
+
+class LooksUpError(Exception):
+    """Looks all its attributes up in a dictionary; Python looks for some when it prints an exception."""
+
+    def __getattr__(self, name):
+        return {"code": 404}[name]
+
+
+def looks_up(_):
+    raise LooksUpError("gone")
+
+
+async def looks_up_in_coroutine(_):
+    raise LooksUpError("gone")
+
+
+def looks_up_in_stream(_):
+    yield [{"y": np.zeros((1, 1), np.float32)}]
+    raise LooksUpError("gone")
+
+
+@pytest.mark.parametrize("infer", [looks_up, looks_up_in_coroutine, lambda requests: [LooksUpError("gone")]])
+def test_an_exception_that_python_cannot_print_fails_its_request_alone(triton, name, infer, caplog):
+    bind_floats(triton, name, infer, config=ModelConfig(max_batch_size=8, max_in_flight=1))
+    for _ in range(3):
+        assert send_floats(triton, name, [1]) == f"model '{name}': LooksUpError: gone"
+    assert wait_until(lambda: logged(caplog, name, "LooksUpError: gone"))
+
+
+def test_an_exception_in_a_stream_that_python_cannot_print_ends_it(triton, name):
+    bind_stream(triton, name, looks_up_in_stream)
+    for _ in range(3):
+        with stream_to(triton) as stream:
+            stream.send(name, 1)
+            assert stream.reply().error is None
+            assert "LooksUpError: gone" in str(stream.reply().error)
+
+
+@pytest.mark.parametrize("letter", "é漢😀")
+def test_a_long_error_of_any_letters_reaches_clients_over_grpc(triton, grpc_client, name, letter):
+    def fail(_):
+        raise ValueError(letter * 5000)
+
+    bind_floats(triton, name, fail)
+    for _ in range(20):  # gRPC drops headers of some size at random
+        with pytest.raises(InferenceServerException, match=f"ValueError: {letter * 100}"):
+            grpc_client.infer(name, {"x": np.ones((1, 1), np.float32)})
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), MemoryError(), StopIteration()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 import threading
@@ -65,6 +66,26 @@ def is_killed():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+class LooksUpError(Exception):
+    """Looks all its attributes up in a dictionary; Python looks for some when it prints an exception."""
+
+    def __getattr__(self, name):
+        return {"code": 404}[name]
+
+
+def cannot_be_shown():
+    raise LooksUpError("gone")
+
+
+def fails_at_length():
+    raise ValueError("no device" * 1_000_000)
+
+
+def limits_its_address_space():
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+    return double
+
+
 def wrong_order():
     return group_by_values("x")(lambda x: [x])
 
@@ -74,6 +95,9 @@ def wrong_order():
     [
         (fails, "cannot create its inference callable: ValueError: there is no such device"),
         (leaves, "cannot create its inference callable: SystemExit: enough"),
+        (cannot_be_shown, "cannot create its inference callable: LooksUpError: gone"),
+        (fails_at_length, r"cannot create its inference callable: ValueError: no device.{1,5000}$"),
+        (limits_its_address_space, "cannot create its inference callable: .*limited to 8192 MiB .*RLIMIT_AS"),
         (ends, "exited with status 3 while it created its inference callable"),
         (is_killed, "was killed by SIGKILL while it created its inference callable"),
         (lambda: 3, "cannot create its inference callable: .*infer_func is 3, which is not callable"),

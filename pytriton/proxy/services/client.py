@@ -303,6 +303,11 @@ class ServerClient:
                 f"the inputs of a request to model {call.model!r} are of type {type(call.inputs).__name__}: use a "
                 "dictionary of arrays by input name"
             )
+        for name in call.inputs:
+            if not isinstance(name, str):
+                raise PyTritonBadParameterError(
+                    f"a request to model {call.model!r} has an input of the name {name!r}: names are strings"
+                )
         batch = call.batch
         if batch is None:
             services, sequence = CURRENT_CALLER.get()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytriton.proxy.telemetry.tracer import current_tracer
 from pytriton.proxy.wire.service import TraceActivity
+from pytriton.utils.error_text import text_of
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -150,6 +152,8 @@ def mark_failed(span: Span, error: BaseException) -> None:
     """Gives a span the status and the attributes of a failure."""
     from opentelemetry.trace import Status, StatusCode
 
-    span.set_attribute("error.type", f"{type(error).__module__}.{type(error).__qualname__}".removeprefix("builtins."))
-    span.record_exception(error)
-    span.set_status(Status(StatusCode.ERROR, str(error)))
+    with contextlib.suppress(Exception):  # of an exception that cannot be shown
+        kind = type(error)
+        span.set_attribute("error.type", f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins."))
+        span.record_exception(error)
+    span.set_status(Status(StatusCode.ERROR, text_of(error)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-import traceback
 from types import TracebackType
 
 from pytriton.exceptions import PyTritonInvalidRequestError, PyTritonValidationError
@@ -11,6 +11,7 @@ from pytriton.json_logs import is_enabled
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.inference import RESCHEDULE, RequestFailure
 from pytriton.proxy.wire.request_status import STATUSES, with_status
+from pytriton.utils.error_text import name_of, shortened, text_of, traceback_of
 
 LOGGER = logging.getLogger(__name__)
 CALLABLE_LOGGER = logging.getLogger("pytriton.callable")
@@ -18,8 +19,9 @@ CALLABLE_LOGGER = logging.getLogger("pytriton.callable")
 _WHOLE_BATCH = -1
 # In characters. The server copies a text for each request of the batch, so megabytes would slow it down.
 _MAX_MESSAGE = 4096
-_MAX_TRACE = 65536
-_MAX_NAME = 100
+# In bytes, as gRPC encodes it: its clients refuse the headers of a response from 8 KiB on, and lose the text.
+_MAX_ENCODED = 7168
+_UNENCODED = bytes(set(range(0x20, 0x7F)) - {ord("%")})
 
 
 class RequestError(Exception):
@@ -54,46 +56,46 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
     if isinstance(error, Rescheduled):
         return RequestFailure(request, RESCHEDULE, "", "")
     if isinstance(error, RequestError):
-        text = _as_c_string(_shortened(str(error), _MAX_MESSAGE))
-        return RequestFailure(request, error.code, text, error.detail, error.name)
+        return RequestFailure(request, error.code, _for_client(str(error)), error.detail, error.name)
     if isinstance(error, PyTritonInvalidRequestError):
         return _refusal_of(error, model, request)
-    text = _shortened(_text_of(error), _MAX_MESSAGE)
-    kind = type(error).__name__
+    text = text_of(error)
+    kind = name_of(error)
     if not isinstance(error, PyTritonValidationError):
         text = f"{kind}: {text}" if text else kind
-    message = f"model {model!r}: {text}"
-    name = _as_c_string(kind[:_MAX_NAME])
     raised = type(error), error, _from_callable(error.__traceback__)
     detail = ""
     if is_enabled():  # here, where the request is known: the server's log would only have the text
-        CALLABLE_LOGGER.error("model %r: the inference callable failed", model, exc_info=raised, extra={"model": model})
+        with contextlib.suppress(Exception):  # of a handler that cannot show the exception
+            CALLABLE_LOGGER.error(
+                "model %r: the inference callable failed", model, exc_info=raised, extra={"model": model}
+            )
     else:
-        trace = "".join(traceback.format_exception(*raised)).rstrip()
-        detail = f"model {model!r}: the inference callable failed\n{_shortened(trace, _MAX_TRACE)}"
-    return RequestFailure(request, ErrorCode.INTERNAL, _as_c_string(message), detail, name)
+        detail = f"model {model!r}: the inference callable failed\n{traceback_of(error, raised[2])}"
+    message = f"model {model!r}: {_for_client(text)}"
+    return RequestFailure(request, ErrorCode.INTERNAL, message, detail, _as_c_string(kind))
 
 
 def _refusal_of(error: PyTritonInvalidRequestError, model: str, request: int) -> RequestFailure:
     status = STATUSES[error.status]
-    text = with_status(status, _shortened(_text_of(error), _MAX_MESSAGE))
+    text = with_status(status, _for_client(text_of(error)))
     LOGGER.debug("Model %r refused a request: %s", model, text)
-    return RequestFailure(request, status.code, _as_c_string(text), "", PyTritonInvalidRequestError.__name__)
+    return RequestFailure(request, status.code, text, "", PyTritonInvalidRequestError.__name__)
 
 
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException as failure:  # including SystemExit
-        return f"<no text: {type(failure).__name__} in its __str__>"
+def _for_client(text: str) -> str:
+    """Returns a text without its middle if it is too long for a client, as a C string."""
+    most = min(_MAX_MESSAGE, len(text))
+    message = _as_c_string(shortened(text, most))
+    while (size := _encoded_size(message)) > _MAX_ENCODED:
+        most = most * _MAX_ENCODED // size
+        message = _as_c_string(shortened(text, most))
+    return message
 
 
-def _shortened(text: str, most: int) -> str:
-    """Returns a text without its middle if it is longer than ``most`` characters."""
-    if len(text) <= most:
-        return text
-    half = most // 2
-    return f"{text[:half]} … [{len(text) - 2 * half} characters] … {text[-half:]}"
+def _encoded_size(text: str) -> int:
+    data = text.encode()
+    return len(data) + 2 * len(data.translate(None, _UNENCODED))
 
 
 def _as_c_string(text: str) -> str:

@@ -388,7 +388,8 @@ class ConcurrentExecutor:
         import asyncio
 
         if error is not None and not isinstance(error, asyncio.CancelledError):
-            LOGGER.warning("The inference callable of model %r failed while being stopped.", model, exc_info=error)
+            with contextlib.suppress(Exception):  # of a handler that cannot show the exception
+                LOGGER.warning("The inference callable of model %r failed while being stopped.", model, exc_info=error)
         if in_flight.end_reason is None:
             return None  # no client is left
         return RequestFailure(0, ErrorCode.UNAVAILABLE, f"model {model!r}: {in_flight.end_reason}", "")

@@ -14,11 +14,11 @@ import pathlib
 import stat
 import sys
 import threading
-import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
 from pytriton.proxy.worker.threads import MainThread
+from pytriton.utils.error_text import traceback_of
 
 HANDLERS_TIMEOUT_S = 5.0
 """Time limit for exit handlers and finalizers, in seconds."""
@@ -63,7 +63,7 @@ def exit_uncaught(error: BaseException) -> NoReturn:
     if isinstance(error, SystemExit) and (error.code is None or isinstance(error.code, int)):
         status = error.code or 0
     else:
-        _tell("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+        _tell(f"{traceback_of(error, error.__traceback__)}\n")
     try:
         # This thread exits the process even if a handler hangs.
         ending = threading.Timer(HANDLERS_TIMEOUT_S, os._exit, [status])

@@ -22,6 +22,7 @@ from pytriton.proxy.services.client import SERVICE_FD, process_client, use_proce
 from pytriton.proxy.services.metric_sender import SENDER
 from pytriton.proxy.telemetry.tracer import flush, use_environment
 from pytriton.proxy.transport.adaptive_spin import share_cpu_limit
+from pytriton.proxy.transport.arena import default_capacity
 from pytriton.proxy.transport.control_channel import ControlChannel
 from pytriton.proxy.wire.control import (
     HAS_READINESS_CHECK,
@@ -37,12 +38,15 @@ from pytriton.proxy.worker.loaded_model import LoadedModel
 from pytriton.proxy.worker.process_exit import exit_process, exit_uncaught
 from pytriton.proxy.worker.threads import EventLoop, MainThread
 from pytriton.proxy.worker.worker import ENDED, Worker
+from pytriton.utils.error_text import shortened, summary_of, traceback_of
+from pytriton.utils.limits import check_address_space
 
 LOGGER = logging.getLogger(__name__)
 
 CONTROL_FD = 3
 """The file descriptor of a worker process's control channel."""
 
+_MAX_ERROR = 4096  # characters
 _HUNG = 70  # the exit status of a process that its watchdog kills
 _STOP_TIMEOUT_S = 30.0
 _LOOP_TIMEOUT_S = 3.0  # for cancelled tasks to clean up, unless one blocks the event loop
@@ -132,17 +136,16 @@ class CommandHandler:
                 self._stop()
         except BaseException as error:  # including SystemExit, which a model may raise while it is loaded
             reply = CommandReply(
-                error="".join(traceback.format_exception_only(type(error), error))
-                .strip()
-                .removeprefix(f"{type(error).__module__}."),
-                detail=traceback.format_exc(),
+                error=shortened(summary_of(error), _MAX_ERROR), detail=traceback_of(error, error.__traceback__)
             )
             traceback.clear_frames(error.__traceback__)  # which may have files to be written
             return reply
         return CommandReply()
 
     def _load(self, command: CommandMessage) -> LoadedModel:
+        shared_memory = default_capacity()
         loaded = self._main_thread.call(lambda: self._load_model(command))
+        check_address_space(shared_memory, default_capacity())
         self._loaded = loaded
         # If a plain function returns an awaitable, the main thread waits for the loop.
         is_async = callable_kind(loaded.infer_func).is_async
@@ -225,8 +228,8 @@ def _handle_commands(handler: CommandHandler, main_thread: MainThread) -> None:
         handler.run()
     except (EOFError, OSError):
         os._exit(1)  # it is useless without its supervisor
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        print(traceback_of(error, error.__traceback__), file=sys.stderr)
         _flush_stderr()
         os._exit(1)
     flush()

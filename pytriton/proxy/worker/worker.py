@@ -334,7 +334,8 @@ class Worker:
         except (EOFError, OSError):
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
         except BaseException:
-            LOGGER.exception("A worker of model %r failed and closes its connection.", self._signature.model)
+            with contextlib.suppress(Exception):  # of a handler: its requests need an end
+                LOGGER.exception("A worker of model %r failed and closes its connection.", self._signature.model)
         else:
             self._start_thread(connected)
             return

@@ -8,7 +8,6 @@ import contextlib
 import contextvars
 import inspect
 import logging
-import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, NoReturn, TypeVar
 
@@ -35,6 +34,7 @@ from pytriton.ray.instances.messages import (
     reply_to_batch,
     reply_to_step,
 )
+from pytriton.utils.error_text import summary_of, traceback_of
 
 LOGGER = logging.getLogger(__name__)
 
@@ -100,8 +100,7 @@ class InstanceHost:
         try:
             await self._in_thread(self._thread, lambda: self._load(payload))
         except BaseException as error:  # including SystemExit
-            text = "".join(traceback.format_exception_only(type(error), error)).strip()
-            return NotLoaded(text, "".join(traceback.format_exception(error)))
+            return NotLoaded(summary_of(error), traceback_of(error, error.__traceback__))
         return Loaded(self._kind.is_async, self._kind.yields)
 
     async def infer(self, sent: SentBatch) -> Reply:

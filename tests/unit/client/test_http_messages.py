@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
+import weakref
 import zlib
 
 import numpy as np
@@ -244,6 +246,18 @@ def test_too_deeply_nested_json_is_not_from_triton():
         api.call_of("get_model_config", "m").read(api.Response(200, {}, deep))
     for error in (caught.value, api.StatusError(api.Response(500, {}, deep))):
         assert "does not respond like Triton" in str(api.translated("http://localhost:8000", error))
+
+
+def test_a_closed_reader_needs_no_garbage_collection():
+    gc.disable()
+    try:
+        reader = read(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc")
+        reader.close()
+        body, found = bytes(reader.response.body), weakref.ref(reader)
+        del reader
+        assert (body, found()) == (b"abc", None)
+    finally:
+        gc.enable()
 
 
 def test_the_headers_of_a_request():

@@ -49,12 +49,15 @@ class AsyncioConnection(asyncio.BufferedProtocol):
         """
         reader = self._reader = ResponseReader(self._buffer)
         self._responded = asyncio.get_running_loop().create_future()
-        if self._was_lost:
-            self._fail(None)
-        else:
-            await self._write(parts, self._responded)
-        await self._responded
-        self._reader = None
+        try:
+            if self._was_lost:
+                self._fail(None)
+            else:
+                await self._write(parts, self._responded)
+            await self._responded
+        finally:
+            self._reader = None
+            reader.close()
         assert reader.response is not None
         return reader.response, reader.is_reusable and not self._was_lost
 

@@ -112,15 +112,9 @@ class Connection:
         reader = ResponseReader(self._buffer)
         self._sent_bytes = 0
         try:
-            self._send(parts)
-        except TimeoutError:
-            raise
-        except OSError as error:
-            if not self._sent_bytes:
-                raise self._lost(error, reader) from error
-            # The server may have refused a large body and closed the connection, after sending a response.
-            return self._receive(reader, error), False
-        return self._receive(reader), reader.is_reusable
+            return self._exchange(parts, reader)
+        finally:
+            reader.close()
 
     def interrupt(self) -> None:
         """Makes a call in any other thread fail."""
@@ -172,6 +166,18 @@ class Connection:
             with hubs.limited(self._left_s()):
                 return find()
         return self._look_up(find)
+
+    def _exchange(self, parts: Sequence[Content], reader: ResponseReader) -> tuple[Response, bool]:
+        try:
+            self._send(parts)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            if not self._sent_bytes:
+                raise self._lost(error, reader) from error
+            # The server may have refused a large body and closed the connection, after sending a response.
+            return self._receive(reader, error), False
+        return self._receive(reader), reader.is_reusable
 
     def _send(self, parts: Sequence[Content]) -> None:
         is_encrypted = self._context is not None

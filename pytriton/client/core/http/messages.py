@@ -133,6 +133,14 @@ class ResponseReader:
         self.is_reusable = False
         return self.response is not None
 
+    def close(self) -> None:
+        """Ends reading, complete or not.
+
+        The parser refers to this reader: without this, their memory, and the response's, would be kept until Python's
+        garbage collector runs, which counts objects, not bytes.
+        """
+        del self._parser
+
     def on_message_begin(self) -> None:
         """See httptools."""
         if self.response is not None:  # another one was not requested
