@@ -361,6 +361,8 @@ def _converted(value: Any, array: Array, wanted: np.dtype[Any], convert: bool) -
         raise _MisfitError(f"the value has dtype {array.dtype}; BYTES are str or bytes")
     if array.dtype.kind in "SUTO":
         raise _MisfitError(f"the value has dtype {array.dtype}; give an array of numbers, such as of {wanted.name}")
+    if array.dtype.newbyteorder("=") == wanted:  # as in files of other machines: no value changes
+        return array.astype(wanted)
     if not np.can_cast(array.dtype, wanted, "safe"):
         raise _MisfitError(f"the value has dtype {array.dtype}; if that loses nothing, use {cast_call(value, wanted)}")
     if not convert:
