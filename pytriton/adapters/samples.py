@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,6 +16,66 @@ from pytriton.proxy.types import Array
 
 Join = Callable[..., Any]
 """Converts inputs, given by name, to samples for an estimator. Can be pickled by reference."""
+
+
+class Column(NamedTuple):
+    """A column of the example.
+
+    Attributes:
+        name: Its name, of any type.
+        dtype: Its type.
+        missing: What the example has for a missing text, which clients send as an empty one; ``()`` if none is missing.
+    """
+
+    name: Any
+    dtype: Any
+    missing: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, example: Any, name: Any) -> Column:
+        """Describes a column of the example.
+
+        Raises:
+            PyTritonBadParameterError: Clients cannot send its values.
+        """
+        pandas = import_sklearn("pandas")
+        values = example[name]
+        if values.ndim != 1:
+            raise PyTritonBadParameterError(f"sklearn_model: the example has several columns of the name {name!r}.")
+        dtype, is_missing = values.dtype, values.isna()
+        if dtype.kind == "m":
+            raise PyTritonBadParameterError(
+                f"sklearn_model: the column {name!r} has durations, which Triton does not have; convert it to numbers "
+                "before fit, as .dt.total_seconds() does."
+            )
+        if dtype.kind != "O" or isinstance(dtype, pandas.CategoricalDtype):
+            return cls(name, dtype, ())
+        for value in values[~is_missing]:
+            if not isinstance(value, str):
+                raise PyTritonBadParameterError(
+                    f"sklearn_model: the column {name!r} has the dtype {dtype} and holds {value!r}, which would arrive "
+                    "as text; convert the column before fit, as .astype(float) or .astype(str) does."
+                )
+        return cls(name, dtype, tuple(values[is_missing][:1]))
+
+    def first_of(self, example: Any) -> Array:
+        """Returns the first value of the column as a client sends it, with a batch of one."""
+        values = example[self.name]
+        array = values.to_numpy()[:1, None]
+        if self.missing and values.isna().iloc[0]:
+            return _as_sent(np.array([[""]], object))
+        if array.dtype.kind == "O" and self.dtype.kind in "biuf":  # a type of pandas, whose values may be missing
+            array = values[:1].to_numpy(bool if self.dtype.kind == "b" else np.float64, na_value=0)[:, None]
+        return _as_sent(array)
+
+    def restored(self, values: Array) -> Any:
+        """Returns a column of the example's type; values that are none of its categories are missing."""
+        pandas = import_sklearn("pandas")
+        if isinstance(self.dtype, pandas.CategoricalDtype):
+            as_sent = self.dtype.categories.map(str) if values.dtype.kind == "O" else self.dtype.categories
+            return pandas.Categorical.from_codes(as_sent.get_indexer(values), dtype=self.dtype)
+        column = pandas.Series(values).astype(self.dtype)
+        return column.mask(values == "", self.missing[0]) if self.missing else column
 
 
 def samples_of(estimator: Any, example: Any, dtype: Any) -> tuple[dict[str, Array], Join]:
@@ -34,8 +94,8 @@ def samples_of(estimator: Any, example: Any, dtype: Any) -> tuple[dict[str, Arra
         PyTritonBadParameterError: The inputs cannot be found.
     """
     if hasattr(example, "columns") and hasattr(example, "iloc"):
-        columns = {str(column): (column, example[column].dtype) for column in example.columns}
-        sent = {name: _as_sent(example[column].to_numpy()[:1, None]) for name, (column, _) in columns.items()}
+        columns = {str(name): Column.of(example, name) for name in example.columns}
+        sent = {name: column.first_of(example) for name, column in columns.items()}
         return sent, functools.partial(_join_columns, columns)
     if example is None and _takes_text(estimator):
         example = ["text"]
@@ -116,15 +176,6 @@ def _join_named_features(names: list[str], /, *, features: Array) -> Any:
     return import_sklearn("pandas").DataFrame(_as_fitted(features), columns=names)
 
 
-def _join_columns(columns: dict[str, tuple[Any, Any]], /, **inputs: Array) -> Any:
-    rows = {column: _as_column(_as_fitted(inputs[name]).ravel(), dtype) for name, (column, dtype) in columns.items()}
+def _join_columns(columns: dict[str, Column], /, **inputs: Array) -> Any:
+    rows = {column.name: column.restored(_as_fitted(inputs[name]).ravel()) for name, column in columns.items()}
     return import_sklearn("pandas").DataFrame(rows)
-
-
-def _as_column(values: Array, dtype: Any) -> Any:
-    """Converts values to a column of the example's type; values that are none of its categories are missing."""
-    pandas = import_sklearn("pandas")
-    if not isinstance(dtype, pandas.CategoricalDtype):
-        return pandas.Series(values).astype(dtype)
-    as_sent = dtype.categories.map(str) if values.dtype.kind == "O" else dtype.categories
-    return pandas.Categorical.from_codes(as_sent.get_indexer(values), dtype=dtype)

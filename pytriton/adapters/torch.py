@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,8 @@ from pytriton.model_config.model_config import ModelConfig
 from pytriton.model_config.tensor import Tensor
 from pytriton.models.definition import ModelDefinition
 from pytriton.proxy.types import Array
+
+_MOST_SHOWN = 60  # characters
 
 
 def torch_model(
@@ -54,7 +57,10 @@ def torch_model(
     """
     torch = import_library("torch_model", "torch", package="torch", extra="torch")
     if not isinstance(module, torch.nn.Module):
-        raise PyTritonBadParameterError(f"torch_model got {module!r}, which is not a torch.nn.Module; pass a module.")
+        remedy = "pass a module"
+        if isinstance(module, Mapping):  # what torch.load returns for a file of weights
+            remedy = "create the module, call its load_state_dict with this, and pass the module"
+        raise PyTritonBadParameterError(f"torch_model got {_shown(module)}, which is not a torch.nn.Module; {remedy}.")
     if (example is None) == (inputs is None or outputs is None) or (example is not None and (inputs or outputs)):
         raise PyTritonBadParameterError(
             "torch_model takes both inputs and outputs, or an example instead; pass one of the two, such as "
@@ -73,6 +79,11 @@ def torch_model(
         dtype_of(torch, "input", tensor)
     call = ModuleCall(torch, module, _names(inputs, "INPUT"), device, dtype)
     return ModelDefinition(_infer_func(call, outputs), inputs, outputs, config)
+
+
+def _shown(value: Any) -> str:
+    text = reprlib.repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"an object of type {type(value).__name__}"
 
 
 def _device_of(torch: Any, module: Any) -> Any:
@@ -105,8 +116,8 @@ def _arrays(torch: Any, module: Any, example: Any, rows: int) -> dict[str, Array
     for name, tensor in tensors.items():
         if not isinstance(tensor, torch.Tensor) or not tensor.ndim or not len(tensor):
             raise PyTritonBadParameterError(
-                f"torch_model: the example has {tensor!r} for input {name!r}; pass a tensor whose first dimension is "
-                "the batch."
+                f"torch_model: the example has {_shown(tensor)} for input {name!r}; pass a tensor whose first "
+                "dimension is the batch, such as torch.from_numpy(array)."
             )
     return {name: _array(torch, torch.cat([tensor[:1]] * rows)) for name, tensor in tensors.items()}
 

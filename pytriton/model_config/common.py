@@ -335,16 +335,16 @@ def check_microseconds(what: str, value: object) -> None:
 
 
 def check_switch(what: str, value: object) -> None:
-    """Checks that an on/off setting is not text: ``"false"`` would count as true.
+    """Checks that an on/off setting is neither text nor a number: ``"false"`` and 8 would count as true.
 
     Args:
         what: The setting's name, as the message gives it.
         value: Its value.
 
     Raises:
-        PyTritonBadParameterError: It is text.
+        PyTritonBadParameterError: It is one; 0 and 1 are allowed.
     """
-    if isinstance(value, (str, bytes)):
+    if isinstance(value, (str, bytes)) or (isinstance(value, (int, float)) and value not in (0, 1)):
         raise PyTritonBadParameterError(f"{what} is {value!r}; use True or False.")
 
 

@@ -63,6 +63,12 @@ def resolve(
     try:
         return model_name, define(infer_func, inputs=inputs, outputs=outputs, config=config)
     except PyTritonBadParameterError as error:
+        adapter = _adapter_for(getattr(infer_func, "__self__", infer_func))
+        if adapter is not None:
+            raise PyTritonBadParameterError(
+                f"{where}: infer_func is {_shown(infer_func)}; {_in_place_of_model(adapter)}, or inputs=[Tensor(...)] "
+                "and outputs=[Tensor(...)] for a function with @batch that calls it."
+            ) from error
         raise PyTritonBadParameterError(f"{where}: {_without_one(inputs, outputs)}{error.message}") from error
 
 
@@ -99,17 +105,26 @@ def _in_place_of(infer_func: object) -> str:
     """Says what to bind in place of something that is not callable."""
     adapter = _adapter_for(infer_func)
     if adapter is not None:
-        return f"pass {adapter}(...) of pytriton.adapters, which serves such a model"
+        return _in_place_of_model(adapter)
     called = isinstance(infer_func, Awaitable | Mapping | Iterator)  # the result of a call
     itself = " itself, without calling it" if called else ""
     return f"pass a function{itself}, or a list with one for each instance"
 
 
-def _adapter_for(infer_func: object) -> str | None:
-    """Returns the adapter for a model of another library, which is not callable."""
-    if hasattr(infer_func, "predict") and hasattr(infer_func, "get_params"):
+def _in_place_of_model(adapter: str) -> str:
+    return f"pass {adapter}(...) of pytriton.adapters, which serves such a model"
+
+
+def _adapter_for(model: object) -> str | None:
+    """Returns the adapter for a model of another library; None for anything else."""
+    if hasattr(model, "predict") and hasattr(model, "get_params"):
         return "sklearn_model"
-    return "onnx_model" if type(infer_func).__module__.partition(".")[0] == "onnxruntime" else None
+    names = {(kind.__module__.partition(".")[0], kind.__name__) for kind in type(model).__mro__}
+    if ("torch", "Module") in names:
+        return "torch_model"
+    if ("transformers", "Pipeline") in names:
+        return "transformers_model"
+    return "onnx_model" if any(library == "onnxruntime" for library, _ in names) else None
 
 
 def _shown(value: object) -> str:

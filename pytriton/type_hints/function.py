@@ -6,8 +6,13 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import numbers
+import types
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from pytriton.constants import TRITON_CONTEXT_FIELD_NAME
 from pytriton.decorators import batch, group_by_keys, sample, triton_context
@@ -26,6 +31,13 @@ from pytriton.type_hints.result import ResultHint, has_fields, result_hint
 from pytriton.type_hints.value import ADVICE, ValueHint, shown, value_hint
 
 _FRAMEWORKS = ("fastapi", "pydantic")  # whose defaults, such as Field(10) and Depends(get), they replace by values
+_KINDS: dict[type, Any] = {
+    str: str,
+    bytes: bytes,
+    bool: (bool, np.bool_),
+    int: numbers.Integral,
+    float: numbers.Real,
+}
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -210,11 +222,24 @@ def _argument(label: str, parameter: inspect.Parameter, annotations: Mapping[str
         value = value_hint(hint)
     except PyTritonBadParameterError as error:
         raise PyTritonBadParameterError(f"{where} {error.message}") from None
+    _check_default(where, hint, parameter.default)
     if value.tensor.name not in (None, parameter.name):
         raise PyTritonBadParameterError(
             f"{where} has a Tensor with the name {value.tensor.name!r}; give both one name, or omit the Tensor's."
         )
     return value._replace(optional=value.optional or parameter.default is not parameter.empty)
+
+
+def _check_default(where: str, hint: Any, default: Any) -> None:
+    """Checks that a default is a value that a client could send."""
+    union = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else ()
+    plain = next((each for each in (hint, *union) if isinstance(each, type) and each in _KINDS), None)
+    if plain is None or default is None or default is inspect.Parameter.empty:
+        return
+    if not isinstance(default, _KINDS[plain]) or (isinstance(default, bool) and plain is not bool):
+        raise PyTritonBadParameterError(
+            f"{where} is {shown(hint)}, but its default is {default!r}; write one of that type, or None."
+        )
 
 
 def _check_stream(label: str, function: Callable[..., Any], result: ResultHint) -> None:

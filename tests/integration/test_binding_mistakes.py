@@ -53,6 +53,15 @@ class Estimator:
         return samples
 
 
+class Module:
+    """Is called as modules of PyTorch are, with any arguments."""
+
+    __module__ = "torch.nn.modules.module"
+
+    def __call__(self, *args, **kwargs):
+        return args
+
+
 MISTAKES = {
     "a parameter that is not an input": (
         {"infer_func": batch(rename)},
@@ -101,6 +110,14 @@ MISTAKES = {
     "an estimator for a function": (
         {"infer_func": Estimator()},
         "infer_func is Estimator( depth=3), which is not callable; pass sklearn_model(...) of pytriton.adapters",
+    ),
+    "a method of an estimator": (
+        {"infer_func": Estimator().predict, "inputs": None, "outputs": None},
+        "pass sklearn_model(...) of pytriton.adapters, which serves such a model, or inputs=[Tensor(...)]",
+    ),
+    "a module of PyTorch": (
+        {"infer_func": Module(), "inputs": None, "outputs": None},
+        "pass torch_model(...) of pytriton.adapters, which serves such a model, or inputs=[Tensor(...)]",
     ),
     "tensors for a function": (
         {"infer_func": FLOATS_IN},

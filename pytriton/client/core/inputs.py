@@ -16,7 +16,7 @@ from pytriton.client.exceptions import (
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.model_config.triton_model_config import TensorSpec, TritonModelConfig
 from pytriton.proxy.tensors.bytes_tensor import BINARY, BUFFERS, object_array
-from pytriton.proxy.tensors.host_tensor import cast_call, has_masked_elements, host_array
+from pytriton.proxy.tensors.host_tensor import ARRAY_INTERFACES, cast_call, has_masked_elements, host_array
 from pytriton.utils.suggestions import nearest
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -151,7 +151,7 @@ def _remedy_of_batch(shape: tuple[int, ...], dims: tuple[int, ...]) -> str:
     if len(shape) != len(dims):
         return ""
     if dims == (1,) and shape != (1,):
-        return f"; .reshape(-1, 1) makes it a batch of {shape[0]}"
+        return f"; np.reshape(value, (-1, 1)) makes it a batch of {shape[0]}"
     return "; infer_sample takes one sample"
 
 
@@ -242,7 +242,7 @@ def _made_array(value: Any, spec: TensorSpec) -> Array:
             "the value has masked elements, whose hidden values would be sent; replace them, as .filled(0) does"
         )
     try:
-        if isinstance(value, list | tuple | memoryview) or hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
+        if isinstance(value, list | tuple | memoryview) or any(hasattr(value, name) for name in ARRAY_INTERFACES):
             return host_array(value, keeps_bfloat16=True)
     except Exception as error:
         lengths = _lengths(value)

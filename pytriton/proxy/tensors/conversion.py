@@ -17,7 +17,7 @@ from pytriton.model_config.datatypes import BYTES_CODE, BYTES_KINDS
 from pytriton.proxy.cuda.driver import CudaError
 from pytriton.proxy.tensors.bytes_tensor import BINARY, object_array
 from pytriton.proxy.tensors.gpu_tensor import as_gpu_tensor, is_on_device, is_on_gpu
-from pytriton.proxy.tensors.host_tensor import cast_call, has_masked_elements, host_array
+from pytriton.proxy.tensors.host_tensor import ARRAY_INTERFACES, cast_call, has_masked_elements, host_array
 from pytriton.proxy.tensors.signature import OutputSignature, Signature
 from pytriton.proxy.types import Array, described
 
@@ -74,10 +74,8 @@ def _as_array(value: Any, output: OutputSignature, signature: Signature) -> Arra
             return object_array(value)
         if is_on_gpu(value):
             return _from_gpu(value, output)
-        if (
-            isinstance(value, (int, float, list, tuple, memoryview))
-            or hasattr(value, "__dlpack__")
-            or hasattr(value, "__array__")
+        if isinstance(value, (int, float, list, tuple, memoryview)) or any(
+            hasattr(value, name) for name in ARRAY_INTERFACES
         ):
             return host_array(value, keeps_bfloat16=_keeps_bfloat16(output))
     except _NOT_CONVERTED as error:

@@ -10,9 +10,12 @@ import numpy as np
 from pytriton.model_config.datatypes import datatype_by_name
 from pytriton.proxy.types import Array
 
+ARRAY_INTERFACES = ("__dlpack__", "__array__", "__array_interface__")
+"""What objects have that NumPy can convert; an image of Pillow 13 has the last one only."""
+
 
 def host_array(value: Any, *, keeps_bfloat16: bool) -> Array:
-    """Converts a tensor, or any object with ``__dlpack__``, ``__array__`` or a buffer, to an array.
+    """Converts a tensor, or any object with one of `ARRAY_INTERFACES` or a buffer, to an array.
 
     Args:
         value: The tensor; one of PyTorch may require a gradient.

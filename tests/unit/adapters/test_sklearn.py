@@ -197,6 +197,53 @@ def test_columns_have_the_types_of_the_example(column, sent):
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [object, "str"])
+@pytest.mark.parametrize("column", [["b", "a", None], [None, "b", "a"]])
+def test_an_empty_text_is_a_missing_one(column, dtype):
+    frame = pd.DataFrame({"column": pd.Series(column, dtype=dtype)})
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    model = make_pipeline(make_column_transformer((encoder, ["column"])), LinearRegression()).fit(frame, [1, 2, 3])
+
+    definition = sklearn_model(model, example=frame)
+
+    sent = bytes_of([value or "" for value in column])
+    predicted = served(definition, column=sent)["prediction"].ravel().tolist()
+    assert predicted == pytest.approx(model.predict(frame).tolist())
+
+
+def test_booleans_may_be_missing_in_the_example():
+    frame = pd.DataFrame({"column": pd.array([None, True, False], dtype="boolean")})
+    model = HistGradientBoostingClassifier().fit(frame, [0, 1, 0])
+
+    definition = sklearn_model(model, example=frame)
+
+    assert definition.inputs == [Tensor((1,), np.bool_, "column")]
+    sent = np.array([[True], [False]])
+    assert served(definition, column=sent)["label"].ravel().tolist() == model.predict(frame[1:]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (
+            pd.Series([1, 2, None], dtype=object),
+            "column 'a' has the dtype object and holds 1, which would arrive as text",
+        ),
+        (pd.Series([True, "x"], dtype=object), "holds True, which would arrive as text"),
+        (pd.to_timedelta([1, 2, 3]), r"the column 'a' has durations.*total_seconds\(\)"),
+    ],
+)
+def test_columns_that_clients_cannot_send_are_refused(column, message):
+    with pytest.raises(PyTritonBadParameterError, match=message):
+        sklearn_model(LogisticRegression().fit(X, Y), example=pd.DataFrame({"a": column}))
+
+
+def test_columns_of_one_name_are_refused():
+    with pytest.raises(PyTritonBadParameterError, match="several columns of the name 'a'"):
+        sklearn_model(LogisticRegression().fit(X, Y), example=pd.DataFrame(X, columns=["a", "a"]))
+
+
+@pytest.mark.filterwarnings("error")
 def test_values_that_are_no_category_are_missing():
     frame = pd.DataFrame({"colour": pd.Categorical(COLOURS), "size": X[:, 0]})
     classifier = HistGradientBoostingClassifier(categorical_features="from_dtype").fit(frame, Y)

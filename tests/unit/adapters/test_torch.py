@@ -239,3 +239,16 @@ def test_output_that_the_module_does_not_return_is_named():
 def test_mistakes_are_named_at_once(module, arguments, message):
     with pytest.raises(PyTritonBadParameterError, match=message):
         torch_model(module, **arguments)
+
+
+def test_weights_without_their_module_are_refused_in_a_sentence():
+    weights = torch.nn.Linear(100, 100).state_dict()
+    with pytest.raises(PyTritonBadParameterError, match=r"create the module, call its load_state_dict") as refused:
+        torch_model(weights, example=torch.zeros(1, 100))
+    assert len(str(refused.value)) < 300
+
+
+def test_an_array_as_the_example_is_refused_in_a_sentence():
+    with pytest.raises(PyTritonBadParameterError, match=r"such as torch.from_numpy\(array\)") as refused:
+        torch_model(torch.nn.Linear(100, 100), example={"x": np.zeros((100, 100), np.float32)})
+    assert len(str(refused.value)) < 300

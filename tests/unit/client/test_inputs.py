@@ -201,6 +201,19 @@ def test_a_list_that_contains_itself():
             sample(value, datatype)
 
 
+class Image:
+    """Has what images of Pillow 13 have, and no ``__array__``."""
+
+    def __init__(self, pixels):
+        self.pixels = pixels
+        self.__array_interface__ = pixels.__array_interface__
+
+
+def test_an_image_is_an_array():
+    pixels = np.arange(6, dtype=np.uint8).reshape(2, 3)
+    assert sample(Image(pixels), "UINT8", [-1, -1]).tolist() == pixels.tolist()
+
+
 def test_another_byte_order_is_converted():
     made = sample(np.array([1.5], ">f4"), "FP32")
     assert (made.dtype.isnative, made.tolist()) == (True, [1.5])
@@ -337,7 +350,9 @@ def test_values_that_are_not_batches(value, message):
 
 
 def test_a_batch_of_single_values():
-    with pytest.raises(PyTritonClientValueError, match=r"has shape \(2,\); \.reshape\(-1, 1\) makes it a batch of 2"):
+    with pytest.raises(
+        PyTritonClientValueError, match=r"has shape \(2,\); np\.reshape\(value, \(-1, 1\)\) makes it a batch of 2"
+    ):
         batch(["a", "b"], "BYTES", (1,))
 
 

@@ -222,6 +222,11 @@ def test_text_for_a_boolean_field_is_refused(setting):
         ModelConfig(**{setting: "false"})
 
 
+def test_a_number_for_a_boolean_field_is_refused():
+    with pytest.raises(PyTritonBadParameterError, match=r"ModelConfig\.batching is 8; use True or False\."):
+        ModelConfig(8)
+
+
 def test_the_error_for_a_batch_size_of_0_suggests_batching_false():
     with pytest.raises(
         PyTritonBadParameterError, match=r"max_batch_size is 0; .*, or batching=False for a model without"

@@ -66,6 +66,13 @@ class OfJax(WithDlpack):
         return self._array
 
 
+class Image:
+    """Has what images of Pillow 13 have, and no ``__array__``."""
+
+    pixels = np.uint8([[1, 2]])
+    __array_interface__ = pixels.__array_interface__
+
+
 class Unreadable(WithDlpack):
     def __dlpack__(self, **options):
         raise BufferError("it is sparse")
@@ -92,6 +99,7 @@ CONVERTED = {
     "NaN and infinity": (np.array([[np.inf, -np.inf]]), np.float32, [[np.inf, -np.inf]]),
     "scalars of NumPy in a list": ([[np.int64(1), np.float32(2)]], np.float32, [[1, 2]]),
     "arrays in a list": ([np.float32([1, 2])], np.float32, [[1, 2]]),
+    "what has __array_interface__": (Image(), np.uint8, [[1, 2]]),
     "what has __array__": (WithArray(), np.float32, [[1, 2]]),
     "what has __dlpack__": (WithDlpack(np.int64([[3]])), np.int32, [[3]]),
     "bfloat16 of JAX": (OfJax(np.array([[1.5]], ml_dtypes.bfloat16)), ml_dtypes.bfloat16, [[1.5]]),

@@ -336,6 +336,17 @@ def no_stream(x: str) -> str:
 def other_name(x: Annotated[np.ndarray, Tensor((1,), np.int8, name="y")]) -> str: ...
 
 
+def float_for_int(x: int = 2.5) -> str: ...
+def bool_for_float(x: float | None = True) -> str: ...
+def int_for_str(x: str = 3) -> str: ...
+
+
+def fitting_defaults(
+    a: int = 2, b: float = 1, c: str = "", d: bool = False, e: bytes = b"", f: int | None = None, g: float = np.pi
+) -> str:
+    return f"{a} {b} {c} {d} {e!r} {f} {g:.2f}"
+
+
 def a_stream_of_anything(x: str) -> Iterator: ...
 def echo(x: str) -> str: ...
 
@@ -359,6 +370,9 @@ class Method:
         (a_model, "argument 'x' is Scores, which has fields; make each of them an argument of the function instead"),
         (a_point, "argument 'x' is Point, which has fields"),
         (a_field, r"argument 'x' has the default FieldInfo\(...\), which is no value for it; write the value itself"),
+        (float_for_int, "argument 'x' is int, but its default is 2.5; write one of that type, or None"),
+        (bool_for_float, r"argument 'x' is .*float.*, but its default is True"),
+        (int_for_str, "argument 'x' is str, but its default is 3"),
         (any_number, "argument 'x' takes any number of values; name each input"),
         (keywords, "argument 'x' takes any number of values; name each input"),
         (positional, "argument 'x' cannot be passed by name; remove the '/' after it"),
@@ -430,6 +444,10 @@ def test_settings_are_written_by_name(given):
 def test_an_invalid_model_name_is_refused_by_the_decorator(name):
     with pytest.raises(PyTritonBadParameterError, match=f"^Model name {name!r} cannot be the name of a folder"):
         model(name=name)(echo)
+
+
+def test_defaults_of_the_type_are_accepted():
+    assert all(tensor.optional for tensor in define(fitting_defaults).inputs)
 
 
 def test_settings_in_a_dictionary_are_refused():
