@@ -298,8 +298,14 @@ def _absence(
         index = yield server.call("get_model_repository_index", probe_timeout_s(deadline))
     except PyTritonClientError:  # the endpoint is restricted
         is_absent = yield from _is_not_found(server, model, deadline)
-        advice = "check its name and version, or pass access_token to get a list of the server's models"
-        return PyTritonClientModelNotReadyError(f"{problem}; {advice}.") if is_absent else None
+        if not is_absent:
+            return None
+        advice = (
+            "check its name and version, or pass access_token, which Triton.get_access_token() returns, to get a list "
+            "of the server's models"
+        )
+        meant = yield from _in_another_case(server, model, deadline)
+        return PyTritonClientModelNotReadyError(f"{problem}; {advice}.{meant}")
     entries = [entry for entry in index if entry["name"] == name and version in ("", entry.get("version", ""))]
     if entries:
         if check_load:
@@ -313,6 +319,15 @@ def _absence(
     near = nearest(name, others)
     meant = f" Did you mean {near!r}?" if near is not None else ""
     return PyTritonClientModelNotReadyError(f"{problem}; it has {_listed(others) or 'no model'}.{meant}")
+
+
+def _in_another_case(server: Server, model: tuple[str, str], deadline: Deadline) -> Steps[str]:
+    """Returns a sentence that names a model of the same letters, in upper or lower case; empty if none is found."""
+    name, version = model
+    for other in dict.fromkeys([name[:1].upper() + name[1:], name.title(), name.lower(), name.upper()]):
+        if other != name and (yield from is_ready(server, (other, version), probe_timeout_s(deadline))):
+            return f" Did you mean {other!r}?"
+    return ""
 
 
 def _is_not_found(server: Server, model: tuple[str, str], deadline: Deadline) -> Steps[bool]:

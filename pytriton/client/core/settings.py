@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 
 from pytriton.client.core.requests import is_text
@@ -16,6 +17,7 @@ DEFAULT_INFERENCE_TIMEOUT_S = 60.0
 DEFAULT_RESTART_TIMEOUT_S = 5.0
 LATEST_MODEL_VERSION = "<latest>"
 
+_HOST_AND_PORT = re.compile(r"[\w.-]+:\d+")
 _UNLIMITED_S = 1e7  # four months; some libraries do not accept infinity
 
 
@@ -88,7 +90,7 @@ def check_model_name(model_name: object) -> str:
     """
     if not isinstance(model_name, str) or not model_name or not is_text(model_name):
         raise PyTritonClientValueError(f"model_name is {model_name!r}; give the model's name.")
-    if "://" in model_name:
+    if "://" in model_name or _HOST_AND_PORT.fullmatch(model_name):
         raise PyTritonClientValueError(
             f"model_name is {model_name!r}, which is a URL; give the URL first, and then the model's name."
         )

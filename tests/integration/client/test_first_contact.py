@@ -129,11 +129,13 @@ def test_a_server_whose_models_may_not_be_listed(protocol, name):
         triton.run()
         for settings in ({}, {"init_timeout_s": 0.5}):
             with ModelClient(url_of(triton, protocol), "no-such-model", **settings) as client:
-                message = r"has no model 'no-such-model'; check its name and version, or pass access_token to get"
+                message = r"has no model 'no-such-model'; check its name and version, or pass access_token, which"
                 fails_at_once(client, PyTritonClientModelUnavailableError, message)
         with ModelClient(url_of(triton, protocol), "no-such-model", access_token=triton.get_access_token()) as client:
             fails_at_once(client, PyTritonClientModelUnavailableError, rf"no-such-model'; it has '{name}'\.$")
         similar = name.upper()
+        with ModelClient(url_of(triton, protocol), similar) as client:
+            fails_at_once(client, PyTritonClientModelUnavailableError, rf"Did you mean '{name}'\?$")
         with ModelClient(url_of(triton, protocol), similar, access_token=triton.get_access_token()) as client:
             message = rf"no model '{similar}'; it has '{name}'\. Did you mean '{name}'\?"
             fails_at_once(client, PyTritonClientModelUnavailableError, message)

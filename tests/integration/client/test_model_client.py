@@ -294,6 +294,7 @@ def test_an_invalid_url(client_class, url):
         ({"inference_timeout_s": "1"}, "inference_timeout_s is '1'"),
         ({"url": []}, "The list of URLs is empty"),
         ({"url": "Double", "model_name": "http://localhost:8000"}, "which is a URL; give the URL first"),
+        ({"url": "Double", "model_name": "localhost:8000"}, "which is a URL; give the URL first"),
         ({"tls": "ca.pem"}, "tls is 'ca.pem'; give a TLSConfig"),
         ({"retry": 3}, "retry is 3; give a RetryPolicy"),
         ({"model_config": {"name": "any"}}, "model_config is {'name': 'any'}; give a TritonModelConfig"),
