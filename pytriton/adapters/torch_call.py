@@ -30,8 +30,7 @@ class ModuleCall:
         """PyTorch."""
         self._module = module
         self._names = names
-        parameters = parameters_of(module)
-        self._by_name = set(names) <= set(parameters) and list(names) != parameters[: len(names)]
+        self._by_name = _takes_by_name(module, names)
         self.description = type(getattr(module, "_orig_mod", module)).__name__
         """The name of the module's class."""
         self._device = device
@@ -73,11 +72,24 @@ class ModuleCall:
 
 def parameters_of(module: Any) -> list[str]:
     """Returns the names of the parameters of a module's ``forward``, in order; none if they are unknown."""
+    return [each.name for each in _forward(module) if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+
+
+def _takes_by_name(module: Any, names: Sequence[str]) -> bool:
+    """Returns whether inputs of these names, in this order, must be passed to ``forward`` by name."""
+    parameters = _forward(module)
+    named = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    by_position = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    takes_any_name = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    fits = set(names) <= named or (takes_any_name and (not by_position or not named.isdisjoint(names)))
+    return fits and list(names) != by_position[: len(names)]
+
+
+def _forward(module: Any) -> list[inspect.Parameter]:
     try:
-        parameters = inspect.signature(getattr(module, "_orig_mod", module).forward).parameters.values()
+        return list(inspect.signature(getattr(module, "_orig_mod", module).forward).parameters.values())
     except (TypeError, ValueError):
         return []
-    return [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
 
 
 def dtype_of(torch: Any, kind: str, tensor: Tensor) -> Any:

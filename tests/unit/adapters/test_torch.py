@@ -252,3 +252,27 @@ def test_an_array_as_the_example_is_refused_in_a_sentence():
     with pytest.raises(PyTritonBadParameterError, match=r"such as torch.from_numpy\(array\)") as refused:
         torch_model(torch.nn.Linear(100, 100), example={"x": np.zeros((100, 100), np.float32)})
     assert len(str(refused.value)) < 300
+
+
+class KeywordOnly(torch.nn.Module):
+    def forward(self, *, x):
+        return {"y": x + 1}
+
+
+class AnyKeywords(torch.nn.Module):
+    def forward(self, ids=None, **others):
+        return {"y": ids + others["mask"]}
+
+
+@pytest.mark.parametrize(
+    ("module", "example"),
+    [
+        (KeywordOnly(), {"x": torch.ones(1, 2)}),
+        (KeywordOnly(), torch.ones(1, 2)),
+        (AnyKeywords(), {"ids": torch.ones(1, 2), "mask": torch.ones(1, 2)}),
+    ],
+)
+def test_inputs_are_passed_by_name_where_they_cannot_be_by_position(module, example):
+    definition = torch_model(module, example=example)
+    sent = {tensor.name: np.ones((1, 2), np.float32) for tensor in definition.inputs}
+    assert served(definition, **sent)["y"].tolist() == [[2, 2]]
