@@ -1,7 +1,6 @@
 """The project's tasks: ``nox`` runs the default ones, ``nox -s NAME`` one of them, ``nox --list`` shows all.
 
-Every session but `tests` and `native` runs the same commands as ``.ci/run``, which calls them with ``--no-venv`` in an
-environment that has everything installed.
+``.ci/run`` calls `lint`, `types`, `docs` and `wheel` with ``--no-venv``, in an environment that has all they need.
 """
 
 from __future__ import annotations

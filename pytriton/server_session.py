@@ -51,8 +51,8 @@ class ServerSession:
         open_server: Returns the server, before its start; called with the workspace.
         workspace: The folder for sockets and, for a local server, the model repository; None is a temporary one.
         policy: When a local server starts, and how it gets its models.
-        stop: Called when the process ends before `stop` was called, and when an inference callable raises a
-            PyTritonUnrecoverableError; it calls `stop`.
+        stop: The owner's `stop`, which calls this object's. Called at the interpreter's exit, and when an inference
+            callable raises a PyTritonUnrecoverableError.
     """
 
     def __init__(

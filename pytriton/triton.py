@@ -220,13 +220,13 @@ class RemoteTriton(TritonBase):
     Args:
         url: The server's URL: ``host``, ``host:port``, ``http://...`` or ``grpc://...``.
         workspace: The folder for sockets; a temporary one by default.
-        access_token: The server's token, if its repository API requires one.
+        access_token: The server's token, which its repository API requires by default: `Triton.get_access_token`.
 
     Raises:
         PyTritonBadParameterError: The URL is invalid.
 
     Examples:
-        >>> with RemoteTriton(url="localhost") as triton:  # doctest: +SKIP
+        >>> with RemoteTriton(url="localhost", access_token=token) as triton:  # doctest: +SKIP
         ...     triton.bind("Double", double, inputs=[...], outputs=[...])
         ...     triton.serve()
     """

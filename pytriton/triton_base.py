@@ -98,8 +98,9 @@ class TritonBase:
         """Binds an inference callable to a model name.
 
         If the server is running, the model is loaded before this returns; otherwise `run`, `serve` or `connect` loads
-        it. In a ``with`` block before one of these calls, only the first 16 models are loaded immediately: it loads
-        all others together, which is much faster; without such a call within a second, they are loaded one by one.
+        it. Inside ``with``, the first 16 models are loaded immediately. The others are loaded together by the next of
+        these calls, which is much faster, or one by one if none follows within a second.
+
         Binding the same name and version again replaces the model.
 
         Args:

@@ -1,1 +1,1 @@
-"""The command line: ``pytriton infer`` and ``pytriton models``."""
+"""The command line: a module for each command of ``pytriton``, and what they share."""

@@ -60,7 +60,7 @@ class Workaround(enum.Enum):
     """The server crashes under load with every request traced: a trace ends while the backend reports to it."""
 
     TRANSFER_SIZE = "transfer-size", None
-    """The HTTP front end reads and writes 16 KiB at a time; raised in the bundled executable when it is built."""
+    """The HTTP front end reads 4 KiB and writes 16 KiB at a time; the build raises both in the bundled executable."""
 
     UNCHANGED_MODELS = "unchanged-models", None
     """A model that is loaded again with the same configuration counts as unchanged, whatever its files."""
