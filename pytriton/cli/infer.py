@@ -124,7 +124,7 @@ def _show(
     if path is not None:
         save(path, response)
     elif options.json:
-        show(json.dumps({name: printable(array) for name, array in response.items()}))
+        show(json.dumps({name: printable(array) for name, array in response.items()}, allow_nan=False))
     else:
         datatypes = {spec.name: spec.datatype.name for spec in config.outputs}
         for name, array in response.items():

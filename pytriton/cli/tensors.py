@@ -66,12 +66,15 @@ def _is_text(value: Any) -> bool:
 
 
 def printable(array: Array) -> Any:
-    """Converts an array for JSON; bytes become text, in which invalid UTF-8 is replaced."""
+    """Converts an array for JSON: bytes become text, in which invalid UTF-8 is replaced, and NaN and infinity null."""
     if array.dtype.kind in "OS":
         elements = [element.decode(errors="replace") for element in array.ravel().tolist()]
         return np.array(elements, dtype=object).reshape(array.shape).tolist()
     if array.dtype.kind == "V":  # ml_dtypes' bfloat16
         array = array.astype(np.float32)
+    if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():  # which JSON does not have
+        array = array.astype(object)
+        array[~finite] = None
     return array.tolist()
 
 

@@ -32,7 +32,10 @@ _STATUS_OF_FAILURE = {
     Failure.MALFORMED: http.HTTPStatus.BAD_GATEWAY,
 }
 # The beginning of errors of `pytriton.client` that name a server, whose address the gateway's clients must not see.
-_SERVER = re.compile(r"^(The server|No server can be reached|The connection to the server) at \S+?(?=:? )")
+_SERVER = re.compile(
+    r"^(?:(The server|No server can be reached|The connection to the server) at \S+?(?=:? )"
+    r"|(None of the servers) at .+(?= has '))"
+)
 _BROKEN = (Failure.UNREACHABLE, Failure.LOST, Failure.MALFORMED)  # the rest of such an error may name it again
 _LATER = (http.HTTPStatus.TOO_MANY_REQUESTS, http.HTTPStatus.SERVICE_UNAVAILABLE)
 
@@ -101,11 +104,15 @@ def translated(error: PyTritonClientError) -> RequestError:
 
 
 def _without_address(error: PyTritonClientError) -> str:
-    text, found = _SERVER.subn(r"\1", error.message)
-    if found and isinstance(error, PyTritonClientInferenceServerError) and error.failure in _BROKEN:
-        LOGGER.warning("%s", error.message)
-        return re.split("[:;] ", text, maxsplit=1)[0].rstrip(".") + "."
-    return text
+    text, found = _SERVER.subn(r"\1\2", error.message)
+    if not (isinstance(error, PyTritonClientInferenceServerError) and error.failure in _BROKEN):
+        return text
+    if not found and "://" not in text:
+        return text
+    LOGGER.warning("%s", error.message)
+    if not found:  # the port of another protocol, for example
+        return "The server does not respond like Triton."
+    return re.split("[:;] ", text, maxsplit=1)[0].rstrip(".") + "."
 
 
 def _failed(status: http.HTTPStatus, message: str) -> RequestError:

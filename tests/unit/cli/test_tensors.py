@@ -83,8 +83,10 @@ def test_an_archive_is_not_read(tmp_path):
 
 @given(hnp.arrays(NUMBERS, hnp.array_shapes(min_dims=0)))
 def test_numbers_are_printed_as_json(array):
-    read = np.array(json.loads(json.dumps(printable(array))), array.dtype)
+    read = np.array(json.loads(json.dumps(printable(array), allow_nan=False)), array.dtype)
 
+    if array.dtype.kind == "f":
+        array[~np.isfinite(array)] = np.nan  # of null
     assert np.array_equal(read, array, equal_nan=array.dtype.kind == "f")
 
 

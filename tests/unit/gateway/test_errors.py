@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytriton.client.core import failures
+from pytriton.client.core.failures import server_error
+from pytriton.client.exceptions import Failure
 from pytriton.gateway.errors import misfit, translated
 from pytriton.gateway.json_tensors import encode
 from pytriton.gateway.openai.errors import error_body
@@ -23,6 +25,14 @@ URL = "grpc://internal-7.example:8001"
             "The connection to the server broke before the response was complete.",
         ),
         (failures.malformed(URL, "<html>"), "The server does not respond like Triton."),
+        (
+            server_error(f"None of the servers at {URL}, grpc://b.example:8001 has 'M' ready.", Failure.UNREACHABLE),
+            "None of the servers has 'M' ready.",
+        ),
+        (
+            server_error(f"{URL} is a port of HTTP; use http://internal-7.example:8001.", Failure.MALFORMED),
+            "The server does not respond like Triton.",
+        ),
     ],
 )
 def test_addresses_of_servers_are_hidden_from_clients(error, shown):
