@@ -74,6 +74,7 @@ class RemoteUpstream:
         self._tls = tls or TLSConfig()
         self._transports: dict[TritonUrl, _SharedTransport] = {}
         self._background = BackgroundTasks()
+        self._probes: set[asyncio.Future[bool]] = set()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._all = self._session("any", None)  # for queries to all servers
         self._servers = self._all.server_set
@@ -103,11 +104,25 @@ class RemoteUpstream:
         return sorted(ready)
 
     async def is_ready(self) -> bool:
-        """Returns whether a server accepts requests."""
+        """Returns whether a server accepts requests, as soon as one does: another one may hang."""
+        servers = [server for server in self._servers.look() if self._servers.hold(server)]
+        probes = [asyncio.ensure_future(self._is_ready(server)) for server in servers]
+        self._probes.update(probes)
+        for probe in probes:
+            probe.add_done_callback(self._probes.discard)
+        for each in asyncio.as_completed(probes):
+            if await each:
+                return True
+        return False
+
+    async def _is_ready(self, server: Server) -> bool:
         try:
-            return any(await self._reports("is_server_ready"))
+            ready: bool = await server.call("is_server_ready", _REPORT_TIMEOUT_S)()
         except PyTritonClientError:
             return False
+        finally:
+            self._servers.release(server)
+        return ready
 
     async def configuration(self, name: str, version: int | None) -> Mapping[str, Any]:
         """Returns a model's configuration from the first server on which it is ready."""
@@ -145,6 +160,7 @@ class RemoteUpstream:
         for transport in list(self._transports.values()):
             await transport.close_for_all()
         await self._background.wait()
+        await asyncio.gather(*self._probes, return_exceptions=True)
 
     async def _reports(self, method: str, *args: Any) -> list[Any]:
         """Returns the responses of all servers that respond.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import socket
+import time
 
 import numpy as np
 import pytest
@@ -163,6 +165,16 @@ def test_another_server_takes_over(pair):
             responses = [gateway.post("Who", {"x": [1]}) for _ in range(6)]
             assert [response.json() for response in responses] == [{"name": "one"}] * 6
             assert gateway.get("/health/ready").status == 200
+
+
+def test_a_server_that_hangs_does_not_delay_the_readiness(pair):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hanging = f"127.0.0.1:{silent.getsockname()[1]}"
+        with gateway_of([hanging, address(pair[0])]) as client:
+            for _ in range(4):
+                start = time.monotonic()
+                assert client.get("/health/ready").status == 200
+                assert time.monotonic() - start < 2.5  # half of what a probe may take
 
 
 def test_no_server_at_all():
