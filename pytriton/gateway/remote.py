@@ -105,7 +105,10 @@ class RemoteUpstream:
 
     async def is_ready(self) -> bool:
         """Returns whether a server accepts requests, as soon as one does: another one may hang."""
-        servers = [server for server in self._servers.look() if self._servers.hold(server)]
+        try:
+            servers = [server for server in self._servers.look() if self._servers.hold(server)]
+        except PyTritonClientError:  # of the function that returns the addresses
+            return False
         probes = [asyncio.ensure_future(self._is_ready(server)) for server in servers]
         self._probes.update(probes)
         for probe in probes:
