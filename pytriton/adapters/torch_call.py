@@ -78,7 +78,7 @@ def parameters_of(module: Any) -> list[str]:
 def _takes_by_name(module: Any, names: Sequence[str]) -> bool:
     """Returns whether inputs of these names, in this order, must be passed to ``forward`` by name."""
     parameters = _forward(module)
-    named = {each.name for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)}
+    named = set(parameters_of(module))
     by_position = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
     takes_any_name = any(each.kind is each.VAR_KEYWORD for each in parameters)
     fits = set(names) <= named or (takes_any_name and (not by_position or not named.isdisjoint(names)))

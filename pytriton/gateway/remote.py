@@ -106,7 +106,7 @@ class RemoteUpstream:
     async def is_ready(self) -> bool:
         """Returns whether a server accepts requests, as soon as one does: another one may hang."""
         try:
-            servers = [server for server in self._servers.look() if self._servers.hold(server)]
+            servers = self._held()
         except PyTritonClientError:  # of the function that returns the addresses
             return False
         probes = [asyncio.ensure_future(self._is_ready(server)) for server in servers]
@@ -165,13 +165,17 @@ class RemoteUpstream:
         await self._background.wait()
         await asyncio.gather(*self._probes, return_exceptions=True)
 
+    def _held(self) -> list[Server]:
+        """Returns the current servers; each is to be released."""
+        return [server for server in self._servers.look() if self._servers.hold(server)]
+
     async def _reports(self, method: str, *args: Any) -> list[Any]:
         """Returns the responses of all servers that respond.
 
         Raises:
             PyTritonClientError: No server responds.
         """
-        servers = [server for server in self._servers.look() if self._servers.hold(server)]
+        servers = self._held()
         try:
             calls: list[Awaitable[Any]] = [server.call(method, _REPORT_TIMEOUT_S, *args)() for server in servers]
             responses = await asyncio.gather(*calls, return_exceptions=True)

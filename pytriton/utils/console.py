@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 def tell(logger: logging.Logger, lines: Iterable[str]) -> None:
@@ -26,19 +27,28 @@ def tell(logger: logging.Logger, lines: Iterable[str]) -> None:
             print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
-def log_safely(logger: logging.Logger, level: int, message: str, *args: object) -> None:
+def log_safely(
+    logger: logging.Logger,
+    level: int,
+    message: str,
+    *args: object,
+    exc_info: Any = None,
+    extra: Mapping[str, object] | None = None,
+) -> None:
     """Logs a message, for a thread that must continue even if the program's logging raises an exception.
 
-    It does so on a standard error stream that is closed, for example.
+    It does so on a standard error stream that is closed, for example, or for an exception that cannot be shown.
 
     Args:
         logger: The logger.
         level: The message's level.
         message: The message, a format.
         args: Its arguments.
+        exc_info: As for `logging.Logger.log`.
+        extra: As for `logging.Logger.log`.
     """
     with contextlib.suppress(Exception):
-        logger.log(level, message, *args)
+        logger.log(level, message, *args, exc_info=exc_info, extra=extra)
 
 
 def is_interactive() -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from types import TracebackType
 
@@ -11,6 +10,7 @@ from pytriton.json_logs import is_enabled
 from pytriton.proxy.wire.error_code import ErrorCode
 from pytriton.proxy.wire.inference import RESCHEDULE, RequestFailure
 from pytriton.proxy.wire.request_status import STATUSES, with_status
+from pytriton.utils.console import log_safely
 from pytriton.utils.error_text import name_of, shortened, text_of, traceback_of
 
 LOGGER = logging.getLogger(__name__)
@@ -66,10 +66,8 @@ def failure_of(error: BaseException, model: str, request: int = _WHOLE_BATCH) ->
     raised = type(error), error, _from_callable(error.__traceback__)
     detail = ""
     if is_enabled():  # here, where the request is known: the server's log would only have the text
-        with contextlib.suppress(Exception):  # of a handler that cannot show the exception
-            CALLABLE_LOGGER.error(
-                "model %r: the inference callable failed", model, exc_info=raised, extra={"model": model}
-            )
+        message = "model %r: the inference callable failed"
+        log_safely(CALLABLE_LOGGER, logging.ERROR, message, model, exc_info=raised, extra={"model": model})
     else:
         detail = f"model {model!r}: the inference callable failed\n{traceback_of(error, raised[2])}"
     message = f"model {model!r}: {_for_client(text)}"

@@ -39,6 +39,7 @@ from pytriton.proxy.worker.in_flight import InFlightBatch
 from pytriton.proxy.worker.response_writer import PendingResponse, ResponseWriter, is_end, response_of
 from pytriton.proxy.worker.threads import MainThread, ThreadPool
 from pytriton.proxy.worker.watchdog import Watchdog
+from pytriton.utils.console import log_safely
 
 if TYPE_CHECKING:
     import asyncio
@@ -388,8 +389,8 @@ class ConcurrentExecutor:
         import asyncio
 
         if error is not None and not isinstance(error, asyncio.CancelledError):
-            with contextlib.suppress(Exception):  # of a handler that cannot show the exception
-                LOGGER.warning("The inference callable of model %r failed while being stopped.", model, exc_info=error)
+            message = "The inference callable of model %r failed while being stopped."
+            log_safely(LOGGER, logging.WARNING, message, model, exc_info=error)
         if in_flight.end_reason is None:
             return None  # no client is left
         return RequestFailure(0, ErrorCode.UNAVAILABLE, f"model {model!r}: {in_flight.end_reason}", "")

@@ -47,6 +47,7 @@ from pytriton.proxy.worker.execution_mode import (
 )
 from pytriton.proxy.worker.threads import EventLoop, MainThread, ThreadPool
 from pytriton.proxy.worker.watchdog import Watchdog
+from pytriton.utils.console import log_safely
 
 LOGGER = logging.getLogger(__name__)
 
@@ -334,8 +335,8 @@ class Worker:
         except (EOFError, OSError):
             LOGGER.debug("An instance of model %r disconnected.", self._signature.model)
         except BaseException:
-            with contextlib.suppress(Exception):  # of a handler: its requests need an end
-                LOGGER.exception("A worker of model %r failed and closes its connection.", self._signature.model)
+            message = "A worker of model %r failed and closes its connection."
+            log_safely(LOGGER, logging.ERROR, message, self._signature.model, exc_info=True)
         else:
             self._start_thread(connected)
             return
