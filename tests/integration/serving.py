@@ -200,6 +200,19 @@ def statistics_of(triton, model, version=1):
     return reply["model_stats"][0]
 
 
+def counted_statistics_of(triton, model, requests, version=1):
+    """A model's statistics once they count so many requests: Triton counts a request after it has sent the response."""
+
+    def counted():
+        statistics = statistics_of(triton, model, version)
+        parts = statistics["inference_stats"]
+        executed = sum(each["batch_size"] * each["compute_infer"]["count"] for each in statistics["batch_stats"])
+        is_counted = parts["success"]["count"] + parts["fail"]["count"] >= requests
+        return is_counted and executed >= statistics["inference_count"] and statistics
+
+    return wait_until(counted, what=f"a count of {requests} requests")
+
+
 def scrape(triton):
     """What the metrics endpoint shows, as text."""
     with urllib.request.urlopen(f"http://{HOST}:{triton.config.metrics_port}/metrics", timeout=10) as response:

@@ -14,10 +14,10 @@ from serving import (
     InferenceServerException,
     at_once,
     bind_floats,
+    counted_statistics_of,
     metrics_of,
     running_triton,
     send_floats,
-    statistics_of,
     wait_until,
 )
 from streaming import Gates, behind, number_of, one_by_one, row, send_number, streamed, together
@@ -58,7 +58,7 @@ def test_each_request_of_a_batch_gets_its_own_response(triton, grpc_client, name
 
     assert received == [2 * number for number in range(8)]
     assert max(sizes) > 1
-    statistics = statistics_of(triton, name)
+    statistics = counted_statistics_of(triton, name, 8)
     assert (statistics["inference_count"], statistics["execution_count"]) == (8, len(sizes))
 
 

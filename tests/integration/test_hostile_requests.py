@@ -21,6 +21,7 @@ from serving import (
     client_of,
     connection_to,
     infer_json,
+    metrics_of,
     request_json,
     running_triton,
     send_floats,
@@ -273,14 +274,19 @@ def test_all_responses_of_a_batch_larger_than_the_front_ends_queue_arrive(triton
         assert gate.wait(30)
         return requests
 
+    def has_all():
+        return len(waiting) + metrics_of(triton, name)["nv_inference_pending_request_count"] >= count
+
     bind_floats(triton, name, wait, config=ModelConfig(max_batch_size=500))
 
     async def send():
         client = aio.InferenceServerClient(f"{HOST}:{triton.config.http_port}", conn_limit=count)
         tensor = aio.InferInput("x", [1, 1], "FP32")
         tensor.set_data_from_numpy(np.ones((1, 1), np.float32))
+        gate.clear()
+        waiting.clear()
         tasks = [asyncio.ensure_future(client.infer(name, [tensor])) for _ in range(count)]
-        await asyncio.sleep(0.5)
+        await asyncio.to_thread(wait_until, has_all)
         gate.set()
         done, pending = await asyncio.wait(tasks, timeout=20)
         await client.close()

@@ -13,12 +13,12 @@ from serving import (
     at_once,
     bind_floats,
     client_of,
+    counted_statistics_of,
     infer_json,
     json_floats,
     request_json,
     running_triton,
     send_floats,
-    statistics_of,
     token_of,
 )
 
@@ -168,8 +168,8 @@ def test_two_versions_are_served_together(triton, name):
     assert send_floats(triton, name, [1], version=3) == [30]
     assert send_floats(triton, name, [1]) == [30], "without a version the latest one responds"
     assert {(name, "1"), (name, "3")} <= served_models(triton)
-    assert statistics_of(triton, name, 1)["inference_count"] == 1
-    assert statistics_of(triton, name, 3)["inference_count"] == 2
+    assert counted_statistics_of(triton, name, 1, version=1)["inference_count"] == 1
+    assert counted_statistics_of(triton, name, 2, version=3)["inference_count"] == 2
 
 
 def test_a_version_may_be_the_only_one(triton, client, name):

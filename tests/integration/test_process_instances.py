@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 import logging
 import os
 import sys
@@ -246,7 +247,10 @@ def test_definitions_of_a_script_are_sent_and_the_script_runs_once(tmp_path):
 # Its output, and how it exits.
 
 
-def test_its_output_and_logs_reach_the_stderr_of_this_process(triton, name, capfd):
+def test_its_output_and_logs_reach_the_stderr_of_this_process(triton, name, monkeypatch):
+    stderr = io.StringIO()  # unlike what capfd reads, nothing is lost while another thread writes
+    monkeypatch.setattr(sys, "stderr", stderr)
+
     def make():
         print("made", os.getpid())
         logging.getLogger("mine").warning("warned")
@@ -262,15 +266,9 @@ def test_its_output_and_logs_reach_the_stderr_of_this_process(triton, name, capf
     pid = process_of(name).pid
     send_floats(triton, name, [1])
 
-    seen = []
-
-    def has_arrived():
-        seen.append(capfd.readouterr().err)
-        return "asked\n" in "".join(seen)
-
-    wait_until(has_arrived)
+    wait_until(lambda: "asked\n" in stderr.getvalue())
     for line in (f"made {pid}\n", "warned\n", "raw \\xff\n"):
-        assert line in "".join(seen)
+        assert line in stderr.getvalue()
 
 
 class Closing:

@@ -12,6 +12,7 @@ from serving import (
     Background,
     at_once,
     bind_floats,
+    counted_statistics_of,
     infer_json,
     json_floats,
     metrics_of,
@@ -107,10 +108,8 @@ def test_statistics_and_metrics_count_hits(triton, name, response_cache):
 
     hits, misses = (2, 2) if response_cache else (0, 0)
     assert len(infer.calls) == 4 - hits, "a model is cached where it says so"
-    assert counts(triton, name) == (hits, misses)
-    # Triton counts a request once its response is sent.
-    wait_until(lambda: statistics_of(triton, name)["inference_stats"]["success"]["count"] == 4)
-    statistics = statistics_of(triton, name)
+    wait_until(lambda: counts(triton, name) == (hits, misses))
+    statistics = counted_statistics_of(triton, name, 4)
     assert (statistics["inference_count"], statistics["execution_count"]) == (4 - hits, 4 - hits)
     metrics = metrics_of(triton, name)
     assert metrics["nv_cache_num_hits_per_model"] == hits
@@ -253,7 +252,7 @@ def test_a_warm_up_does_not_fill_the_cache(triton, name):
 
     assert send_floats(triton, name, [0, 0]) == [0, 0]
     assert len(infer.calls) == 3
-    assert counts(triton, name) == (0, 1)
+    wait_until(lambda: counts(triton, name) == (0, 1))
 
 
 class FailsAtFirst:

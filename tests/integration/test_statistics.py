@@ -9,11 +9,11 @@ from serving import (
     NO_BATCHING,
     at_once,
     bind_floats,
+    counted_statistics_of,
     held_model,
     infer_json,
     metrics_of,
     send_floats,
-    statistics_of,
     wait_until,
 )
 
@@ -43,7 +43,7 @@ def test_the_time_in_the_callable_counts_as_compute_infer(triton, name):
         assert send_floats_of_one(triton, name) == [1]
     elapsed_s = time.monotonic() - start
 
-    statistics = statistics_of(triton, name)["inference_stats"]
+    statistics = counted_statistics_of(triton, name, 4)["inference_stats"]
     assert {part: each["count"] for part, each in statistics.items() if not part.startswith("cache")} == {
         "success": 4,
         "fail": 0,
@@ -70,7 +70,7 @@ def test_the_parts_add_up_to_the_total(triton, http_client, name):
     for _ in range(20):
         http_client.infer(name, {"x": np.ones((1, 10_000), np.float32)})
 
-    statistics = statistics_of(triton, name)["inference_stats"]
+    statistics = counted_statistics_of(triton, name, 20)["inference_stats"]
     parts = sum(seconds(statistics, part) for part in ("queue", "compute_input", "compute_infer", "compute_output"))
     whole = seconds(statistics, "success")
     assert 0.5 * whole <= parts <= 1.01 * whole
@@ -94,7 +94,7 @@ def test_the_time_behind_another_request_counts_as_queue(triton, name):
     at_once(4, send)
     elapsed_s = time.monotonic() - start
 
-    queued_s = seconds(statistics_of(triton, name)["inference_stats"], "queue")
+    queued_s = seconds(counted_statistics_of(triton, name, 3)["inference_stats"], "queue")
     assert 2 * INFER_S <= queued_s <= 2 * elapsed_s + SLACK_S
 
 
@@ -110,9 +110,7 @@ def test_batches_count_as_executions_and_samples_as_inferences(triton, grpc_clie
 
     at_once(6, lambda number: grpc_client.infer(name, {"x": np.zeros((number % 2 + 1, 1), np.float32)}))
 
-    # Triton counts a request after it has sent the response.
-    wait_until(lambda: statistics_of(triton, name)["inference_stats"]["success"]["count"] == 6)
-    statistics = statistics_of(triton, name)
+    statistics = counted_statistics_of(triton, name, 6)
     assert statistics["inference_count"] == sum(sizes) == 9
     assert statistics["execution_count"] == len(sizes) < 6
     assert sorted(each["batch_size"] for each in statistics["batch_stats"]) == sorted(set(sizes))
@@ -132,7 +130,7 @@ def test_failures_are_counted_separately(triton, name):
     for value in (1, -1, 2, -2, -3):
         send_floats(triton, name, [value])
 
-    statistics = statistics_of(triton, name)["inference_stats"]
+    statistics = counted_statistics_of(triton, name, 5)["inference_stats"]
     assert statistics["success"]["count"] == 2
     assert statistics["fail"]["count"] == 3
     assert statistics["fail"]["ns"] > 0
@@ -144,7 +142,7 @@ def test_the_time_of_the_last_inference(triton, name):
 
     send_floats(triton, name, [1])
 
-    assert before_ms - 1 <= statistics_of(triton, name)["last_inference"] <= time.time_ns() // 1_000_000 + 1
+    assert before_ms - 1 <= counted_statistics_of(triton, name, 1)["last_inference"] <= time.time_ns() // 1_000_000 + 1
 
 
 def test_the_metrics_endpoint_reports_the_same(triton, name):
@@ -158,13 +156,13 @@ def test_the_metrics_endpoint_reports_the_same(triton, name):
     for value in (1, 2, -1):
         send_floats(triton, name, [value])
 
-    metrics = wait_until(lambda: counted(triton, name, 2))
+    durations = counted_statistics_of(triton, name, 3)["inference_stats"]
+    metrics = wait_until(lambda: counted(triton, name, 3))
     assert metrics["nv_inference_request_success"] == 2
     assert metrics["nv_inference_request_failure"] == 1
     assert metrics["nv_inference_count"] == 2
     assert metrics["nv_inference_exec_count"] == 2
     assert metrics["nv_inference_pending_request_count"] == 0
-    durations = statistics_of(triton, name)["inference_stats"]
     for part, metric in (
         ("queue", "nv_inference_queue_duration_us"),
         ("compute_input", "nv_inference_compute_input_duration_us"),
@@ -175,6 +173,7 @@ def test_the_metrics_endpoint_reports_the_same(triton, name):
     assert metrics["nv_inference_compute_infer_duration_us"] >= 2 * INFER_S * 1e6
 
 
-def counted(triton, name, count):
+def counted(triton, name, requests):
     metrics = metrics_of(triton, name)
-    return metrics if metrics["nv_inference_request_success"] >= count else None
+    ended = metrics["nv_inference_request_success"] + metrics["nv_inference_request_failure"]
+    return metrics if ended >= requests else None

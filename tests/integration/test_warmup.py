@@ -14,9 +14,9 @@ from serving import (
     LATER,
     Background,
     bind_floats,
+    counted_statistics_of,
     free_config,
     send_floats,
-    statistics_of,
 )
 from warmups import WARM, once, warm
 
@@ -218,7 +218,7 @@ def test_warm_ups_count_in_the_statistics(triton, name, seen):
     assert send_floats(triton, name, [1]) == [1]
 
     assert seen.sizes == [1] * 4
-    statistics = statistics_of(triton, name)
+    statistics = counted_statistics_of(triton, name, 4)
     assert (statistics["inference_count"], statistics["execution_count"]) == (4, 4)
 
 

@@ -85,7 +85,7 @@ def test_connections_that_broke_are_closed_at_once(triton):
     others = sockets()
     gc.disable()
     try:
-        with ModelClient(url_of(triton, "http"), "double") as client:
+        with ModelClient(url_of(triton, "http"), "double", restart_timeout_s=60) as client:
             for number in range(3):
                 assert client.infer_sample(np.float32([number]))["y"] == [2 * number]
                 wait_for_connections(1)

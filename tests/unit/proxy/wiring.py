@@ -308,6 +308,13 @@ class Instance:
         lease = self.results.lease(notification.offset, notification.size)
         return self.connection.read_result(lease.tobytes(), 0, notification.size, rows)
 
+    def wait_for_returns(self, count):
+        """Waits until the callable has returned from so many batches, before it responds to any of them."""
+        while len(self.returned) < count:
+            notification = next_notification(self.channel)
+            assert notification.kind == NotificationKind.RETURNED
+            self.returned.append(notification.sequence)
+
     def next_response(self):
         """The next response of a worker that takes many batches at a time, and its outputs by name.
 

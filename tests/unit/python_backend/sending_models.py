@@ -9,7 +9,9 @@ DECOUPLED = config_of(decoupled=True)
 DROPPED = "the model dropped the request's response sender before it had sent the final flag"
 HEAD = """
 import asyncio
+import pathlib
 import threading
+import time
 import numpy as np
 import triton_python_backend_utils as pb_utils
 

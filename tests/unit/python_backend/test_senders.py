@@ -38,21 +38,26 @@ def test_a_request_may_get_no_response(serve):
     assert instance.stream(instance.notify(x(1))) == []
 
 
-def test_threads_send_after_execute_has_returned(serve):
+def test_threads_send_after_execute_has_returned(serve, tmp_path):
+    gate = tmp_path / "gate"
     instance = serve(
-        model("""
+        model(f"""
 def respond(sender, value):
+    while not pathlib.Path({str(gate)!r}).exists():
+        time.sleep(0.001)
     for _ in range(2):
         sender.send(y(value))
     sender.send(flags=FINAL)
 
 for request in requests:
     value = request.inputs()[0].as_numpy()[0, 0]
-    threading.Timer(0.01, respond, (request.get_response_sender(), value)).start()
+    threading.Thread(target=respond, args=(request.get_response_sender(), value)).start()
 """),
         DECOUPLED,
     )
     sequences = [instance.notify(x(value), x(-value)) for value in range(5)]
+    instance.wait_for_returns(len(sequences))
+    gate.touch()
     for value, sequence in enumerate(sequences):
         assert instance.stream(sequence, 1) == [[[-value]], [[-value]]]
         assert instance.stream(sequence, 0) == [[[value]], [[value]]]
@@ -205,7 +210,7 @@ raise ValueError("the rest fails")
     assert instance.stream(sequence, 0) == [[[1]]]
     (item,) = instance.stream(sequence, 1)
     assert item.message == "Failed to process the request(s) for model 'm_0_0', message: ValueError: the rest fails"
-    assert 'model.py", line 16, in execute' in item.detail
+    assert 'model.py", line 18, in execute' in item.detail
 
 
 def test_a_returned_list_is_refused(serve):
