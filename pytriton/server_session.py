@@ -405,7 +405,7 @@ class ServerSession:
                 try:
                     if not self._recover(server):
                         return
-                except PyTritonRuntimeError as error:
+                except (PyTritonRuntimeError, PyTritonInvalidOperationError) as error:
                     self.woken.set()
                     log_safely(LOGGER, logging.ERROR, "%s", error)
                     return

@@ -113,7 +113,7 @@ class Deployment:
             PyTritonRuntimeError: The server cannot unload one, or is gone.
         """
         for name in names:
-            self.control.unload(name, max(_MIN_TIMEOUT_S, deadline - time.monotonic()))
+            self.store.unload(name, max(_MIN_TIMEOUT_S, deadline - time.monotonic()))
 
     def discard(self, model: BoundModel) -> None:
         """Closes a model whose deployment has failed."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import http.client
 import json
+import logging
 import os
 import pathlib
 import shutil
@@ -16,6 +18,10 @@ from pytriton.model_config.model_spec import ModelSpec
 from pytriton.model_config.pbtxt import model_config_pbtxt
 from pytriton.model_config.triton_config import triton_model_config
 from pytriton.server.control import ServerControl
+
+LOGGER = logging.getLogger(__name__)
+
+_MARK = "pytriton_files"  # a parameter of the configuration: the hash of the model's files
 
 
 class StoreError(PyTritonRuntimeError):
@@ -36,6 +42,13 @@ class ModelStore(Protocol):
         Raises:
             StoreError: The files cannot be written.
             PyTritonRuntimeError: The server cannot load the model.
+        """
+
+    def unload(self, name: str, timeout_s: float | None = None) -> None:
+        """Starts to unload a model, unless another process has replaced it; see `ServerControl.unload`.
+
+        Raises:
+            PyTritonRuntimeError: The server cannot, or not in time.
         """
 
     def remove(self, name: str) -> None:
@@ -83,6 +96,10 @@ class FolderStore:
         if self._is_started():
             self._control.load(spec.name)
 
+    def unload(self, name: str, timeout_s: float | None = None) -> None:
+        """See `ModelStore`."""
+        self._control.unload(name, timeout_s)
+
     def remove(self, name: str) -> None:
         """See `ModelStore`."""
         if self._is_started():
@@ -107,17 +124,36 @@ class UploadStore:
     def __init__(self, control: ServerControl) -> None:
         """Creates a store that uploads through ``control``."""
         self._control = control
+        self._marks: dict[str, str] = {}  # of the models that it has loaded
 
     def put(self, spec: ModelSpec, versions: Sequence[int], files: Mapping[str, bytes]) -> None:
         """See `ModelStore`."""
         # Workaround for Triton (unchanged-models): a model whose configuration is the same counts as unchanged.
         mark = hashlib.sha256(b"".join(files.values())).hexdigest()
-        config = json.dumps(triton_model_config(spec, {"pytriton_files": mark}, versions))
+        config = json.dumps(triton_model_config(spec, {_MARK: mark}, versions))
+        if spec.name not in self._marks and self._control.is_loaded(spec.name):
+            LOGGER.warning("The server already has a model %r, of another process: it is replaced.", spec.name)
         self._control.load(spec.name, config, files)
+        self._marks[spec.name] = mark
         if not self._control.is_loaded(spec.name):
             # The server has just unloaded the model of that name of a killed process, and this one with it.
             self._control.load(spec.name, config, files)
 
+    def unload(self, name: str, timeout_s: float | None = None) -> None:
+        """See `ModelStore`."""
+        if self._is_replaced(name):
+            LOGGER.warning("Another process has replaced model %r: the server keeps it.", name)
+        else:
+            self._control.unload(name, timeout_s)
+
     def remove(self, name: str) -> None:
         """See `ModelStore`."""
-        self._control.unload(name)
+        self.unload(name)
+
+    def _is_replaced(self, name: str) -> bool:
+        try:
+            parameters = self._control.model_config(name).get("parameters", {})
+        except (PyTritonRuntimeError, OSError, http.client.HTTPException):
+            return False  # it is not served, or the server does not respond
+        mark = parameters.get(_MARK, {}).get("string_value")
+        return bool(mark != self._marks.get(name))

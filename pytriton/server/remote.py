@@ -19,6 +19,7 @@ from pytriton.server.version import ServerVersion
 LOGGER = logging.getLogger(__name__)
 
 _READY_POLL_S = 0.1
+_SILENT_S = 5.0  # without a server, before the wait is logged
 _LIVE_S = 1.0  # after which a live server suffices: its owner may not have called run() yet
 _RETURN_TIMEOUT_S = 60.0  # for a server that has exited to come back
 _NOTICED_S = 0.5  # from a failed request to the end of the other connections
@@ -47,6 +48,8 @@ class RemoteServer:
         self._stopping, self._stopped = socket.socketpair()
         self._lock = threading.Lock()
         self._connection: socket.socket | None = None
+        self._refusal: OSError | None = None  # of the last attempt to connect
+        self._failure: Exception | None = None
         self._version: ServerVersion | None = None
 
     def start(self, bound: Sequence[str] | None = None) -> None:
@@ -75,8 +78,9 @@ class RemoteServer:
         self._wait_until_ready(DEFAULT_TRITON_STARTUP_TIMEOUT_S)
 
     def _wait_until_ready(self, timeout_s: float) -> None:
-        deadline = time.monotonic() + timeout_s
+        started = time.monotonic()
         live_since: float | None = None
+        is_logged = False
         while True:
             # Connect first, so that an exit after the check is noticed.
             self._connect()
@@ -86,11 +90,14 @@ class RemoteServer:
             live_since = (live_since or now) if self.control.is_live() else None
             if live_since is not None and now - live_since > _LIVE_S:
                 break
-            if now > deadline:
+            if now > started + timeout_s:
                 raise PyTritonRuntimeError(
-                    f"The server at {self._url} is not ready after {timeout_s:g} s: check the address, and that the "
-                    "server runs."
+                    f"The server at {self._url} is not ready after {timeout_s:g} s: {self._problem()}. Check the "
+                    "address, and that the server runs."
                 )
+            if not is_logged and now > started + _SILENT_S:
+                is_logged = True
+                LOGGER.warning("Waiting for the server at %s: %s.", self._url, self._problem())
             if self._is_abandoned(_READY_POLL_S):
                 raise PyTritonRuntimeError(f"Waiting for the server at {self._url} was cancelled.")
         self._version = self.control.version()
@@ -149,8 +156,8 @@ class RemoteServer:
                     if self._is_abandoned(0) or not self._has_ended():
                         raise
                 self._state = ServerState.RESTARTING  # it has exited again
-        except BaseException:
-            self._state = ServerState.FAILED
+        except Exception as error:
+            self._state, self._failure = ServerState.FAILED, error
             if self._is_abandoned(0):
                 return False
             raise
@@ -206,13 +213,23 @@ class RemoteServer:
 
     def exit_report(self) -> str:
         """Reports that the server does not respond."""
+        if self._failure is not None:
+            return f"The server at {self._url} had ended, and cannot be used again: {self._failure}"
         return f"The server at {self._url} no longer responds."
+
+    def _problem(self) -> str:
+        if self._refusal is not None:
+            return f"no connection ({self._refusal})"
+        return "it responds, but is not ready" if self.control.is_live() else "what listens there is no live Triton"
 
     def _connect(self) -> None:
         """Opens an idle connection, which closes when the server exits."""
         self._disconnect()
-        with contextlib.suppress(OSError):
+        self._refusal = None
+        try:
             self._connection = socket.create_connection(self._address, timeout=DEFAULT_TRITON_STARTUP_TIMEOUT_S)
+        except OSError as error:
+            self._refusal = error
 
     def _disconnect(self) -> None:
         with self._lock:

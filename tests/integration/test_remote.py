@@ -11,6 +11,7 @@ from serving import (
     FLOATS_IN,
     FLOATS_OUT,
     HOST,
+    Background,
     Script,
     bind_floats,
     client_of,
@@ -26,6 +27,7 @@ from serving import (
 )
 
 from pytriton.client import ModelClient
+from pytriton.constants import TRITON_ACCESS_HEADER
 from pytriton.decorators import batch
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonInvalidOperationError, PyTritonRuntimeError
 from pytriton.triton import RemoteTriton
@@ -166,6 +168,23 @@ def test_a_restarted_process_serves_again(triton, remote, tmp_path):
         assert send_floats(triton, "Triple", [1]) == [3]
 
 
+@pytest.mark.parametrize("scheme", ["http", "grpc"])
+@pytest.mark.parametrize("ending", ["stop", "unbind"])
+def test_a_model_that_another_process_has_replaced_stays_loaded(triton, name, caplog, scheme, ending):
+    url, token = f"{scheme}://{HOST}:{getattr(triton.config, f'{scheme}_port')}", triton.get_access_token()
+    with RemoteTriton(url=url, access_token=token) as later:
+        with RemoteTriton(url=url, access_token=token) as earlier:
+            bind_floats(earlier, name, batch(lambda x: [x * 3]))
+            bind_floats(later, name, double)
+            assert f"The server already has a model {name!r}, of another process: it is replaced." in caplog.text
+            assert send_floats(triton, name, [1]) == [2]
+            if ending == "unbind":
+                earlier.unbind(name)
+        assert send_floats(triton, name, [1]) == [2]
+        assert f"Another process has replaced model {name!r}: the server keeps it." in caplog.text
+    assert not is_served(triton, name)
+
+
 def test_requests_in_flight_at_a_killed_process_fail(triton, remote):
     responses = []
     request = threading.Thread(target=lambda: responses.append(infer_json(triton, "Triple", [json_floats([-1])])))
@@ -186,10 +205,33 @@ def test_an_invalid_url_is_refused(url):
 
 
 def test_the_error_without_a_server_says_what_to_check(monkeypatch):
-    monkeypatch.setattr("pytriton.server.remote.DEFAULT_TRITON_STARTUP_TIMEOUT_S", 0)
+    monkeypatch.setattr("pytriton.server.remote.DEFAULT_TRITON_STARTUP_TIMEOUT_S", 0.2)
     nowhere = RemoteTriton(url=f"{HOST}:{free_ports(1)[0]}")
-    with pytest.raises(PyTritonRuntimeError, match=r"is not ready after 0 s: check the address"):
+    said = r"is not ready after 0\.2 s: no connection \(.*refused.*\)\. Check the address"
+    with pytest.raises(PyTritonRuntimeError, match=said):
         nowhere.connect()
+
+
+def test_a_wait_for_a_server_is_logged(triton, monkeypatch, caplog):
+    monkeypatch.setattr("pytriton.server.remote.DEFAULT_TRITON_STARTUP_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("pytriton.server.remote._SILENT_S", 0)
+    url = f"{HOST}:{triton.config.grpc_port}"
+    with pytest.raises(PyTritonRuntimeError, match=r"is not ready after 0\.3 s: what listens there is no live Triton"):
+        RemoteTriton(url=url).connect()
+    assert caplog.text.count(f"Waiting for the server at {url}: what listens there is no live Triton.") == 1
+
+
+def test_a_server_that_comes_back_with_another_token_ends_serve_with_its_refusal(monkeypatch):
+    with running_triton() as triton:
+        triton.run()
+        remote = RemoteTriton(url=f"{HOST}:{triton.config.http_port}", access_token=triton.get_access_token())
+        with remote:
+            bind_floats(remote, "double", double)
+            serving = Background(remote.serve)
+            monkeypatch.setitem(remote._session.server.control._headers, TRITON_ACCESS_HEADER, "another")
+            server_of(triton).kill()
+            with pytest.raises(PyTritonRuntimeError, match=r"cannot be used again: .*restricted.*get_access_token"):
+                raise serving.finish().error
 
 
 def test_a_server_accepts_remote_models_before_its_owner_calls_run():
