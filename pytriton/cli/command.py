@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+_HIGHEST_PORT = 65535
+
 
 class CommandParser(argparse.ArgumentParser):
     """A parser that allows options between words, and reports unknown arguments with the usage of its own command."""
@@ -38,6 +40,17 @@ class CommandParser(argparse.ArgumentParser):
         if self._list is not None:
             getattr(options, self._list).extend(rest)
         return options, []
+
+
+def port_number(word: str) -> int:
+    """Converts a word of the command line to the number of a port.
+
+    Raises:
+        argparse.ArgumentTypeError: It is none.
+    """
+    if not (word.isascii() and word.isdigit() and int(word) <= _HIGHEST_PORT):
+        raise argparse.ArgumentTypeError(f"{word!r} is no port; give a number from 0 to {_HIGHEST_PORT}")
+    return int(word)
 
 
 def as_utf_8(word: str) -> str:

@@ -45,7 +45,10 @@ def add_arguments(parser: CommandParser, token_variable: str) -> None:
     add_settings(parser.add_argument_group("settings of the gateway"), GatewayConfig, ("openai",))
     keys = parser.add_argument_group("API keys")
     keys.add_argument(
-        "--create-key", type=as_utf_8, metavar="NAME", help="add a key to the file of --api-keys, print it, and exit"
+        "--create-key",
+        type=as_utf_8,
+        metavar="NAME",
+        help="add a key to the file of --api-keys, print it, and exit; --max-requests is then that of the key",
     )
     keys.add_argument("--model", action="append", metavar="NAME", help="for the new key: a model that it may use")
     keys.add_argument("--rate", type=float, metavar="N", help="for the new key: requests per second")
@@ -54,10 +57,11 @@ def add_arguments(parser: CommandParser, token_variable: str) -> None:
 def run(options: argparse.Namespace) -> None:
     """Creates a key, or serves until a signal arrives."""
     if options.create_key is not None:
-        if options.api_keys is None:
-            raise PyTritonBadParameterError("--create-key NAME also needs --api-keys FILE.")
-        show(create_key(options.api_keys, options.create_key, models=options.model, rate=options.rate))
+        _create_key(options)
         return
+    for name in ("model", "rate"):
+        if getattr(options, name) is not None:
+            raise PyTritonBadParameterError(f"{_flag(name)} is for a new key; use it with --create-key NAME.")
     if not options.urls:
         raise PyTritonBadParameterError("Give the address of at least one server, like localhost:8001.")
     try:
@@ -83,6 +87,17 @@ def run(options: argparse.Namespace) -> None:
         )
 
 
+def _create_key(options: argparse.Namespace) -> None:
+    if options.api_keys is None:
+        raise PyTritonBadParameterError("--create-key NAME also needs --api-keys FILE.")
+    if options.urls:
+        raise PyTritonBadParameterError(
+            f"--create-key only creates a key, and serves nothing: leave out {' '.join(options.urls)}."
+        )
+    max_requests = _config(options).max_requests if options.max_requests is not None else None
+    show(create_key(options.api_keys, options.create_key, options.model, options.rate, max_requests))
+
+
 def _config(options: argparse.Namespace) -> GatewayConfig:
     settings: dict[str, Any] = {}
     for field in dataclasses.fields(GatewayConfig):
@@ -95,7 +110,10 @@ def _config(options: argparse.Namespace) -> GatewayConfig:
         try:
             settings[field.name] = _KINDS.get(kind, lambda given: given)(value)
         except (ValueError, KeyError) as error:
-            flag = f"--{field.name.replace('_', '-')}"
             wanted = "true or false" if kind == "bool" else "a number"
-            raise PyTritonBadParameterError(f"{flag} is {value!r}; give {wanted}.") from error
+            raise PyTritonBadParameterError(f"{_flag(field.name)} is {value!r}; give {wanted}.") from error
     return GatewayConfig(**settings)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -14,8 +14,8 @@ import numpy as np
 
 from pytriton.cli.command import CommandParser, as_utf_8
 from pytriton.cli.output import show
-from pytriton.cli.servers import URL_HELP, choose_server, response_timeout_s
-from pytriton.cli.tensors import Array, printable, read_assignment, read_value, save
+from pytriton.cli.servers import URL_HELP, choose_server, grpc_url, response_timeout_s
+from pytriton.cli.tensors import Array, check_suffix, printable, read_assignment, read_value, save
 from pytriton.client.decoupled import DecoupledModelClient
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.client.model_client import ModelClient
@@ -54,17 +54,17 @@ def run(options: argparse.Namespace) -> None:
     url, model, assignments = _split(options.words)
     url, token = choose_server(url, options.token, "pytriton infer")
     parameters = dict(map(_parameter, options.parameter))
-    client = ModelClient(
-        url,
-        model,
-        options.model_version,
-        init_timeout_s=options.timeout,
-        inference_timeout_s=response_timeout_s(options.timeout),
-        access_token=token,
-        tls=TLSConfig(root_certificates=options.ca),
-        convert_dtypes=True,
-    )
-    with client:
+    settings: dict[str, Any] = {
+        "model_version": options.model_version,
+        "init_timeout_s": options.timeout,
+        "inference_timeout_s": response_timeout_s(options.timeout),
+        "access_token": token,
+        "tls": TLSConfig(root_certificates=options.ca),
+        "convert_dtypes": True,
+    }
+    if options.save is not None:
+        check_suffix(options.save)
+    with ModelClient(url, model, **settings) as client:
         config = client.model_config
         of_bytes = {spec.name for spec in config.inputs if spec.datatype.name == "BYTES"}
         inputs = dict(read_assignment(word, of_bytes) for word in assignments)
@@ -75,7 +75,7 @@ def run(options: argparse.Namespace) -> None:
             send = client.infer_batch if batch else client.infer_sample
             _show(options, config, send(parameters=parameters, **inputs), options.save)
             return
-        with DecoupledModelClient.from_existing_client(client) as streaming:
+        with DecoupledModelClient(grpc_url(url), model, model_config=config, **settings) as streaming:
             stream = streaming.infer_batch if batch else streaming.infer_sample
             for number, response in enumerate(stream(parameters=parameters, **inputs), start=1):
                 _show(options, config, response, _numbered(options.save, number))

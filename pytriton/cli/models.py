@@ -10,6 +10,7 @@ from typing import Any
 from pytriton.cli.output import show
 from pytriton.cli.servers import URL_HELP, choose_server, response_timeout_s
 from pytriton.client.auth import create_auth_headers
+from pytriton.client.core.connecting import ConnectOptions
 from pytriton.client.core.servers import Server
 from pytriton.client.core.session import read_config
 from pytriton.client.core.transports import blocking_transport
@@ -32,7 +33,7 @@ def run(options: argparse.Namespace) -> None:
     """Lists the models of a server."""
     address, token = choose_server(options.url, options.token, "pytriton models")
     url = TritonUrl.from_url(address)
-    transport = blocking_transport(url, TLSConfig(root_certificates=options.ca))
+    transport = blocking_transport(url, ConnectOptions(TLSConfig(root_certificates=options.ca)))
     server = Server(transport, create_auth_headers(token, url.protocol) if token else {})
     try:
         models = list(_models(server, response_timeout_s(options.timeout)))

@@ -14,6 +14,7 @@ from pytriton.exceptions import PyTritonError, PyTritonRuntimeError
 from pytriton.models.changes import ModelChanges
 from pytriton.triton import Triton, TritonBase, TritonConfig
 from pytriton.utils.console import tell
+from pytriton.utils.signals import interruptible
 
 LOGGER = logging.getLogger(__name__)
 
@@ -96,13 +97,15 @@ class Reloader:
         start = time.monotonic()
         names = self._sources.affected(changed) | {self._app.module}
         try:
-            with without(names, self._sources):
+            with interruptible(), without(names, self._sources):
                 new = self._app.find_triton(self._app.load())
         except PyTritonError as error:
             self._refuse(error.message)
             return
         except SystemExit as error:
             self._refuse(f"{self._app.name} cannot be imported. It exits with {error.code!r}.")
+            return
+        except KeyboardInterrupt:  # by the signal that also sets the event
             return
         self._failed = False
         before, self._loaded = self._seen, self._sources.files()

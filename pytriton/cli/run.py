@@ -9,6 +9,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from pytriton.cli.app import App
+from pytriton.cli.command import port_number
 from pytriton.cli.logs import add_log_format, follow_options
 from pytriton.cli.workers import replaced
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
@@ -40,12 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", metavar="ADDRESS", help="address to listen at: the gateway's, or without it, Triton's"
     )
-    parser.add_argument("--port", type=int, metavar="N", help="port of HTTP; 0 is any free one")
-    parser.add_argument("--grpc-port", type=int, metavar="N", help="port of gRPC; 0 is any free one")
-    parser.add_argument("--metrics-port", type=int, metavar="N", help="port of the metrics; 0 is any free one")
+    parser.add_argument("--port", type=port_number, metavar="N", help="port of HTTP; 0 is any free one")
+    parser.add_argument("--grpc-port", type=port_number, metavar="N", help="port of gRPC; 0 is any free one")
+    parser.add_argument("--metrics-port", type=port_number, metavar="N", help="port of the metrics; 0 is any free one")
     parser.add_argument(
         "--gateway",
-        type=int,
+        type=port_number,
         nargs="?",
         const=_GATEWAY_PORT,
         metavar="PORT",

@@ -37,6 +37,18 @@ def choose_server(url: str | None, token: str | None, command: str) -> tuple[str
     return url, token if token is not None else _token_of(url, servers)
 
 
+def grpc_url(url: str) -> str:
+    """Returns the URL for gRPC of the server at a URL, if this user runs it on this machine; otherwise the same URL."""
+    parsed = TritonUrl.from_url(url)
+    if parsed.protocol == "grpc" or not is_loopback(parsed.hostname):
+        return url
+    for server in running_servers():
+        urls = [TritonUrl.from_url(each) for each in server.urls]
+        if any(each.port == parsed.port for each in urls):
+            return next((each.with_scheme for each in urls if each.protocol == "grpc"), url)
+    return url
+
+
 def response_timeout_s(timeout_s: float | None) -> float:
     """Returns how long a response may take, given the value of ``--timeout``.
 

@@ -78,6 +78,16 @@ def printable(array: Array) -> Any:
     return array.tolist()
 
 
+def check_suffix(path: Path) -> None:
+    """Checks the extension of a path for `save`.
+
+    Raises:
+        PyTritonClientValueError: It is another one.
+    """
+    if path.suffix not in (".npz", ".npy"):
+        raise PyTritonClientValueError(f"Outputs cannot be saved to {str(path)!r}; name a file .npz, or for one .npy.")
+
+
 def save(path: Path, response: Mapping[str, Array]) -> None:
     """Writes arrays to a file.
 

@@ -208,7 +208,9 @@ class AsyncioModelClient(BaseModelClient):
 
     def _transport_to(self) -> Callable[[TritonUrl], Any]:
         """Returns a function that creates the transport to a server."""
-        return functools.partial(asyncio_transport, tls=self._settings.tls, max_connections=self._max_connections)
+        return functools.partial(
+            asyncio_transport, options=self._settings.connect_options, max_connections=self._max_connections
+        )
 
     @staticmethod
     def _check_model(config: TritonModelConfig) -> None:

@@ -89,7 +89,7 @@ class AsyncioDecoupledModelClient(AsyncioModelClient):
         return super()._make_session(config)
 
     def _transport_to(self) -> Callable[[TritonUrl], Any]:
-        return functools.partial(stream_transport, tls=self._settings.tls)
+        return functools.partial(stream_transport, options=self._settings.connect_options)
 
     @staticmethod
     def _check_model(config: TritonModelConfig) -> None:

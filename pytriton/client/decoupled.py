@@ -84,7 +84,7 @@ class DecoupledModelClient(ModelClient):
     def _open_session(self, config: TritonModelConfig | None) -> tuple[Session, Callable[[], object]]:
         check_settings(self._settings)
         self._loop = LoopThread("pytriton-streams")
-        transport_to = functools.partial(stream_transport, tls=self._settings.tls)
+        transport_to = functools.partial(stream_transport, options=self._settings.connect_options)
         check = functools.partial(check_streams, right_client="ModelClient")
         session = Session(self._settings, transport_to, asyncio.sleep, check, config, BackgroundTasks().run)
         return session, functools.partial(_close, session, self._loop)

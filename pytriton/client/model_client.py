@@ -222,7 +222,7 @@ class ModelClient(BaseModelClient):
 
     def _open_session(self, config: TritonModelConfig | None) -> tuple[Session, Callable[[], object]]:
         """Creates the session, and a function that closes it; neither refers to the client."""
-        transport_to = functools.partial(blocking_transport, tls=self._settings.tls)
+        transport_to = functools.partial(blocking_transport, options=self._settings.connect_options)
         pauses, background = Pauses(), BackgroundThreads()
         session = Session(self._settings, transport_to, pauses.sleep, _check_not_decoupled, config, background.run)
         return session, functools.partial(_close, session, pauses, background)

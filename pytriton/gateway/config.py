@@ -25,6 +25,7 @@ _LIMITS = (
     "max_requests",
     "request_timeout_s",
 )
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#\s]+/?", re.IGNORECASE)
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 RESERVED_PARAMETERS = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
 """Parameters of a request that mean something to Triton, and that the model does not get."""
@@ -130,8 +131,11 @@ class GatewayConfig:
                 f"forwarded_headers is {self.forwarded_headers!r}; give a tuple of names, such as 'x-tenant', but none "
                 f"of Triton's own parameters: {', '.join(RESERVED_PARAMETERS)}."
             )
-        if isinstance(self.cors_origins, str):
-            raise PyTritonBadParameterError(f"cors_origins is {self.cors_origins!r}; give a tuple of origins.")
+        if isinstance(self.cors_origins, str) or not all(map(_is_origin, self.cors_origins)):
+            raise PyTritonBadParameterError(
+                f"cors_origins is {self.cors_origins!r}; give a tuple of origins, such as 'https://example.com', "
+                "or '*' for all."
+            )
         if isinstance(self.allowed_hosts, str) or any("/" in host or not host for host in self.allowed_hosts):
             raise PyTritonBadParameterError(
                 f"allowed_hosts is {self.allowed_hosts!r}; give a tuple of names, such as 'example.com'."
@@ -141,6 +145,10 @@ class GatewayConfig:
     def forwarded_names(self) -> tuple[str, ...]:
         """The names of `forwarded_headers` in lower case."""
         return tuple(name.lower() for name in self.forwarded_headers)
+
+
+def _is_origin(origin: object) -> bool:
+    return isinstance(origin, str) and (origin in ("*", "null") or _ORIGIN.fullmatch(origin) is not None)
 
 
 def _can_be_forwarded(header: object) -> bool:

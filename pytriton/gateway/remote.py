@@ -10,20 +10,22 @@ import itertools
 import logging
 import time
 import weakref
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any
 
 from pytriton.client.core.background import BackgroundTasks
+from pytriton.client.core.connecting import ConnectOptions
 from pytriton.client.core.deadlines import Deadline
+from pytriton.client.core.failures import is_response, is_silence
 from pytriton.client.core.grpc.asyncio_transport import AsyncioGrpcTransport
 from pytriton.client.core.inputs import Array
 from pytriton.client.core.requests import EncodedRequest, check_token, tensors_of, wanted_of
-from pytriton.client.core.sansio import Steps, run_async
+from pytriton.client.core.sansio import Steps, T, run_async
 from pytriton.client.core.servers import Server
 from pytriton.client.core.session import Session
 from pytriton.client.core.settings import DEFAULT_RESTART_TIMEOUT_S, Settings
 from pytriton.client.core.streams import results
-from pytriton.client.exceptions import PyTritonClientError, PyTritonClientValueError
+from pytriton.client.exceptions import PyTritonClientClosedError, PyTritonClientError, PyTritonClientValueError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import ServerUrls, TritonUrl
 from pytriton.exceptions import PyTritonBadParameterError
@@ -35,6 +37,7 @@ from pytriton.proxy.wire.service import SEQUENCE_END, SEQUENCE_START
 LOGGER = logging.getLogger(__name__)
 
 _REPORT_TIMEOUT_S = 5.0
+_SILENT_TIMEOUT_S = 1.0  # for a server that has not responded before
 _REFRESH_S = 5.0  # models may be reloaded, with another configuration
 _OWN_PARAMETERS = "triton_"  # of the protocol, not of the model
 
@@ -74,14 +77,16 @@ class RemoteUpstream:
         self._tls = tls or TLSConfig()
         self._transports: dict[TritonUrl, _SharedTransport] = {}
         self._background = BackgroundTasks()
-        self._probes: set[asyncio.Future[bool]] = set()
+        self._queries: set[asyncio.Future[Any]] = set()
         self._sessions: weakref.WeakSet[Session] = weakref.WeakSet()
         self._all = self._session("any", None)  # for queries to all servers
         self._servers = self._all.server_set
         self._version = ""
 
     async def start(self) -> None:
-        """Does nothing: the servers need not be running yet."""
+        """Logs which servers cannot be reached, in the background: they need not be running yet."""
+        with contextlib.suppress(PyTritonClientError):  # of the function that returns the addresses
+            self._probe()
 
     async def client(self, name: str, version: int | None) -> RemoteClient:
         """Returns a client of a model that is ready on a server."""
@@ -106,30 +111,17 @@ class RemoteUpstream:
     async def is_ready(self) -> bool:
         """Returns whether a server accepts requests, as soon as one does: another one may hang."""
         try:
-            servers = self._held()
+            probes = self._probe()
         except PyTritonClientError:  # of the function that returns the addresses
             return False
-        probes = [asyncio.ensure_future(self._is_ready(server)) for server in servers]
-        self._probes.update(probes)
-        for probe in probes:
-            probe.add_done_callback(self._probes.discard)
         for each in asyncio.as_completed(probes):
             if await each:
                 return True
         return False
 
-    async def _is_ready(self, server: Server) -> bool:
-        try:
-            ready: bool = await server.call("is_server_ready", _REPORT_TIMEOUT_S)()
-        except PyTritonClientError:
-            return False
-        finally:
-            self._servers.release(server)
-        return ready
-
     async def configuration(self, name: str, version: int | None) -> Mapping[str, Any]:
         """Returns a model's configuration from the first server on which it is ready."""
-        found: Mapping[str, Any] = (await self._reports("get_model_config", name, _text(version)))[0]
+        found: Mapping[str, Any] = await self._first_report("get_model_config", name, _text(version))
         return found
 
     async def statistics(self, name: str | None, version: int | None) -> Mapping[str, Any]:
@@ -141,7 +133,7 @@ class RemoteUpstream:
         """Returns Triton's version, from the first server that responds."""
         if not self._version:
             with contextlib.suppress(PyTritonClientError):
-                self._version = (await self._reports("get_server_metadata"))[0].version
+                self._version = (await self._first_report("get_server_metadata")).version
         return self._version
 
     def description(self, name: str) -> str:
@@ -163,7 +155,7 @@ class RemoteUpstream:
         for transport in list(self._transports.values()):
             await transport.close_for_all()
         await self._background.wait()
-        await asyncio.gather(*self._probes, return_exceptions=True)
+        await asyncio.gather(*self._queries, return_exceptions=True)
 
     def _held(self) -> list[Server]:
         """Returns the current servers; each is to be released."""
@@ -175,13 +167,8 @@ class RemoteUpstream:
         Raises:
             PyTritonClientError: No server responds.
         """
-        servers = self._held()
-        try:
-            calls: list[Awaitable[Any]] = [server.call(method, _REPORT_TIMEOUT_S, *args)() for server in servers]
-            responses = await asyncio.gather(*calls, return_exceptions=True)
-        finally:
-            for server in servers:
-                self._servers.release(server)
+        calls = [self._ask(server, method, *args) for server in self._held()]
+        responses = await asyncio.gather(*calls, return_exceptions=True)
         if not responses:
             raise self._servers.no_address()
         errors = [each for each in responses if isinstance(each, BaseException)]
@@ -191,6 +178,66 @@ class RemoteUpstream:
             if not isinstance(error, PyTritonClientError):
                 raise error
         return [each for each in responses if not isinstance(each, BaseException)]
+
+    async def _first_report(self, method: str, *args: Any) -> Any:
+        """Returns the first response, however long other servers hang.
+
+        Raises:
+            PyTritonClientError: No server responds.
+        """
+        failed: PyTritonClientError = self._servers.no_address()
+        for each in asyncio.as_completed(
+            self._in_background(self._ask(server, method, *args) for server in self._held())
+        ):
+            try:
+                return await each
+            except PyTritonClientError as error:
+                failed = error
+        raise failed
+
+    def _probe(self) -> list[asyncio.Future[bool]]:
+        """Starts to ask each server whether it is ready."""
+        return self._in_background(self._is_ready(server) for server in self._held())
+
+    async def _is_ready(self, server: Server) -> bool:
+        try:
+            return bool(await self._ask(server, "is_server_ready"))
+        except PyTritonClientError:
+            return False
+
+    async def _ask(self, server: Server, method: str, *args: Any) -> Any:
+        """Sends a query to a server, releases it, and logs if it has stopped or begun to respond."""
+        try:
+            response = await server.call(
+                method, _SILENT_TIMEOUT_S if server.was_left_out else _REPORT_TIMEOUT_S, *args
+            )()
+        except PyTritonClientClosedError:
+            raise
+        except PyTritonClientError as error:
+            if not is_response(error):
+                if not server.was_left_out:
+                    LOGGER.warning("%s", error.message)
+                server.mark_down(is_silent=is_silence(error))
+            raise
+        finally:
+            self._servers.release(server)
+        if server.was_left_out:
+            LOGGER.warning("The server at %s responds again.", server.url)
+            server.mark_up()
+        return response
+
+    def _in_background(self, queries: Iterable[Coroutine[Any, Any, T]]) -> list[asyncio.Future[T]]:
+        """Starts queries, which end by themselves, even if nothing waits for them any more."""
+        started = [asyncio.ensure_future(query) for query in queries]
+        self._queries.update(started)
+        for each in started:
+            each.add_done_callback(self._forget_query)
+        return list(started)
+
+    def _forget_query(self, query: asyncio.Future[Any]) -> None:
+        self._queries.discard(query)
+        if not query.cancelled():
+            query.exception()  # marks it as retrieved
 
     def _follow(self) -> None:
         """Makes idle models disconnect from removed servers, too."""
@@ -213,21 +260,26 @@ class RemoteUpstream:
             inference_timeout_s=self._timeout_s,
             ensure_model_is_ready=False,
             access_token=self._token,
-            tls=None,
+            tls=self._tls,
             retry=None,
             restart_timeout_s=DEFAULT_RESTART_TIMEOUT_S,
             shared_memory=False,
             convert_dtypes=False,
         )
-        session = Session(settings, self._transport_to, asyncio.sleep, lambda _: None, None, self._background.run)
+        transport_to = functools.partial(self._transport_to, options=settings.connect_options)
+        session = Session(settings, transport_to, asyncio.sleep, lambda _: None, None, self._background.run)
+        silent = {server.url for server in self._servers.present if server.is_silent} if self._sessions else ()
+        for server in session.server_set.present:
+            if server.url in silent:
+                server.mark_down(is_silent=True)
         self._sessions.add(session)
         return session
 
-    def _transport_to(self, url: TritonUrl) -> _SharedTransport:
+    def _transport_to(self, url: TritonUrl, options: ConnectOptions) -> _SharedTransport:
         """Returns the transport to a server, which all models share."""
         transport = self._transports.get(url)
         if transport is None:
-            transport = self._transports[url] = _SharedTransport(url, self._tls, self._forget)
+            transport = self._transports[url] = _SharedTransport(url, options, self._forget)
         transport.users += 1
         return transport
 
@@ -241,12 +293,12 @@ class _SharedTransport(AsyncioGrpcTransport):
 
     Args:
         url: The server's URL.
-        tls: TLS settings.
+        options: How to connect.
         forget: Called before it is closed.
     """
 
-    def __init__(self, url: TritonUrl, tls: TLSConfig, forget: Callable[[_SharedTransport], None]) -> None:
-        super().__init__(url, tls)
+    def __init__(self, url: TritonUrl, options: ConnectOptions, forget: Callable[[_SharedTransport], None]) -> None:
+        super().__init__(url, options)
         self.users = 0
         self._forget_transport = forget
 

@@ -99,7 +99,7 @@ def stream_error(request: Request, error: RequestError | asyncio.CancelledError,
     return request.stream_error
 
 
-def check_backlog(replies: Sequence[Reply], limit: int) -> None:
+def check_backlog(replies: Sequence[Reply], limit: float) -> None:
     """Checks how much of a stream has arrived while the responses before it were encoded.
 
     Raises:

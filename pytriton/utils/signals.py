@@ -25,6 +25,8 @@ _LONGEST_SLEEP_S = 1.0
 _clean_ups: list[Callable[[], None]] = []
 _replaced: dict[signal.Signals, Any] = {}
 """The handlers that `wake_on_signals` has replaced for now."""
+_interrupts = threading.Event()
+"""Whether they interrupt the main thread, too."""
 
 
 @contextlib.contextmanager
@@ -44,6 +46,8 @@ def wake_on_signals(woken: threading.Event) -> Iterator[Callable[[], None]]:
 
     def wake(number: int, _: FrameType | None) -> None:
         arrived.put(number)
+        if _interrupts.is_set():
+            raise KeyboardInterrupt
 
     def wait() -> None:
         while (number := arrived.get()) is not None:
@@ -67,6 +71,16 @@ def wake_on_signals(woken: threading.Event) -> Iterator[Callable[[], None]]:
         _restore(numbers)
         arrived.put(None)
         waker.join()
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Makes the signals of `wake_on_signals` interrupt the block, in the main thread, by a `KeyboardInterrupt`."""
+    _interrupts.set()
+    try:
+        yield
+    finally:
+        _interrupts.clear()
 
 
 def _is_replaceable(handler: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
 import time
 
@@ -212,3 +213,12 @@ def test_fifty_reloads_under_load_lose_no_request_and_are_fast(program):
         assert set(given) <= versions
         assert given == sorted(given), "an old version after a new one"
     assert statistics.median(took) < LIMIT_S * MARGIN
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_ends_an_import_that_hangs(program, number):
+    running = program(app=SCALE)
+    save(running, "app", SCALE + WAITS_FOR_GATE)
+    wait_until((running.folder / "importing").exists)
+    running.process.send_signal(number)
+    assert running.process.wait(20) == 0, running.log

@@ -17,7 +17,7 @@ from pytriton.client.core.settings import Settings
 from pytriton.client.exceptions import Failure, PyTritonClientInferenceServerError, PyTritonClientTimeoutError
 from pytriton.client.retry import RetryPolicy
 
-_PROBE_TIMEOUT_S = 2.0
+_PROBE_TIMEOUT_S = 1.0
 _ONCE = RetryPolicy(attempts=1)
 _RESTART_PAUSE_S = 0.05
 # A request during which the connection broke may be what crashes the server.

@@ -131,20 +131,25 @@ class _Wait:
         self._warned: set[str] = set()
 
     def probe(self, present: Sequence[Server]) -> Steps[bool]:
-        """Checks all servers once, and marks them as up or down; returns whether any is ready."""
+        """Checks all servers once, and marks them as up or down; returns whether any is ready.
+
+        One that has been silent before is checked only if no other one is ready: that may take seconds again.
+        """
         found = False
         if self._up is not None and self._up.is_gone:
             self._up = None
         if not present:
             self.reason, self._may_be_absent = self._servers.no_address(), False
             self._limit.note(None)
-        for server in present:
+        for server in sorted(present, key=lambda server: server.is_silent):
+            if found and server.is_silent:
+                break
             state = yield from _state(self._servers, server, self._model, self.deadline, len(present))
             if state is True:
                 server.mark_up()
                 found = True
             else:
-                server.mark_down()
+                server.mark_down(is_silent=is_silence(state))
                 self._note(server, state)
         return found
 

@@ -60,6 +60,7 @@ class Server:
     Attributes:
         users: How many requests are using it, if servers come and go; its set counts them.
         is_gone: Whether it has left its set, so that it gets no further request.
+        is_silent: Whether it did not respond in time to the last check that found it not ready.
     """
 
     def __init__(self, transport: Any, headers: Mapping[str, str], shared_memory: bool = False) -> None:
@@ -70,6 +71,7 @@ class Server:
         self._headers = headers
         self.users = 0
         self.is_gone = False
+        self.is_silent = False
         self._absences = 0
         self._absent_until = 0.0
         fork_safety.keep_in_children(self)
@@ -101,13 +103,15 @@ class Server:
             self.transport.call, method, timeout_s, *args, headers=self.headers(headers or {}), **kwargs
         )
 
-    def mark_down(self) -> None:
+    def mark_down(self, *, is_silent: bool = False) -> None:
         """Marks the server as not ready; it is avoided for longer each consecutive time."""
+        self.is_silent = is_silent
         self._absences += 1
         self._absent_until = time.monotonic() + _ABSENCE.pause_s(self._absences)
 
     def mark_up(self) -> None:
         """Marks the server as ready."""
+        self.is_silent = False
         self._absences = 0
 
     @property

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Sequence
 
+from pytriton.client.core.connecting import FAILOVER_TIMEOUT_S, ConnectOptions
 from pytriton.client.core.requests import is_text
 from pytriton.client.exceptions import PyTritonClientValueError
 from pytriton.client.retry import RetryPolicy
@@ -55,6 +57,12 @@ class Settings:
     def addresses(self) -> Callable[[], Sequence[str]] | None:
         """The function that returns the servers' URLs, if they come and go."""
         return self.url if callable(self.url) else None
+
+    @property
+    def connect_options(self) -> ConnectOptions:
+        """How to connect to the servers: not for the whole timeout of a request if another one may serve it."""
+        is_alone = isinstance(self.url, str) or (isinstance(self.url, Sequence) and len(self.url) == 1)
+        return ConnectOptions(self.tls or TLSConfig(), math.inf if is_alone else FAILOVER_TIMEOUT_S)
 
     def urls(self) -> list[TritonUrl]:
         """Returns the servers' parsed URLs; none if a function returns them.

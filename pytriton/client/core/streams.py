@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 from pytriton.client.core import failures
+from pytriton.client.core.connecting import ConnectOptions
 from pytriton.client.core.grpc.asyncio_transport import AsyncioGrpcTransport
 from pytriton.client.core.requests import EncodedRequest, tensors_of, wanted_of
 from pytriton.client.core.sansio import Steps, run_async
@@ -24,7 +25,6 @@ from pytriton.client.exceptions import (
     PyTritonClientTimeoutError,
     PyTritonClientValueError,
 )
-from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 from pytriton.model_config.triton_model_config import TritonModelConfig
 from pytriton.proxy.telemetry.propagation import RequestSpan
@@ -259,7 +259,7 @@ async def _once(message: bytes) -> AsyncIterator[bytes]:
     yield message
 
 
-def stream_transport(url: TritonUrl, tls: TLSConfig | None) -> AsyncioGrpcTransport:
+def stream_transport(url: TritonUrl, options: ConnectOptions) -> AsyncioGrpcTransport:
     """Returns the transport for streams to the server at a URL.
 
     Raises:
@@ -270,7 +270,7 @@ def stream_transport(url: TritonUrl, tls: TLSConfig | None) -> AsyncioGrpcTransp
             f"Decoupled models stream only over gRPC, and the URL is {url.with_scheme}; use "
             f"grpc://{url.hostname}, with the server's port for gRPC (8001 by default)."
         )
-    return AsyncioGrpcTransport(url, tls or TLSConfig())
+    return AsyncioGrpcTransport(url, options)
 
 
 def check_settings(settings: Settings) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import codecs
 import http
 import logging
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from pytriton.gateway.openai.models import OpenAIModel
 from pytriton.gateway.openai.shapes import ChatShape, CompletionShape
 from pytriton.gateway.openai.stop import StopSequences
 from pytriton.gateway.request import Request
-from pytriton.gateway.streams import stream_error
+from pytriton.gateway.streams import check_backlog, stream_error
 
 LOGGER = logging.getLogger(__name__)
 
@@ -40,12 +41,19 @@ class GeneratedText:
         self._call = model.call(arrays, request)
         self.reason = "stop"
 
-    async def pieces(self) -> AsyncGenerator[str, None]:
-        """Yields the text piece by piece."""
+    async def pieces(self, max_backlog: float = math.inf) -> AsyncGenerator[str, None]:
+        """Yields the text piece by piece.
+
+        Args:
+            max_backlog: How many bytes may arrive while the pieces before them are being sent.
+
+        Raises:
+            RequestError: The model failed, or is faster than that.
+        """
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         stream = self._model.stream(self._call)
         try:
-            async for reply in _each(stream):
+            async for reply in _each(stream, max_backlog):
                 array = reply.outputs.get(self._output)
                 if array is None:
                     raise RequestError(
@@ -70,8 +78,9 @@ class GeneratedText:
         return "".join([piece async for piece in self.pieces()])
 
 
-async def _each(stream: AsyncGenerator[Sequence[Reply], None]) -> AsyncIterator[Reply]:
+async def _each(stream: AsyncGenerator[Sequence[Reply], None], max_backlog: float) -> AsyncIterator[Reply]:
     async for replies in stream:
+        check_backlog(replies, max_backlog)
         for reply in replies:
             yield reply
 
@@ -125,7 +134,7 @@ async def stream_events(
     async def collect(index: int, text: GeneratedText) -> None:
         async with places:
             try:
-                async for piece in text.pieces():
+                async for piece in text.pieces(request.budget.max_stream_backlog):
                     await pieces.put((index, piece))
                 await pieces.put((index, None))
             except RequestError as error:

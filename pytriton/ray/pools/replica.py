@@ -8,7 +8,6 @@ import logging
 import os
 import pickle
 import threading
-import traceback
 
 import ray
 import ray.exceptions
@@ -21,6 +20,7 @@ from pytriton.ray.pools.load import LoadMeter
 from pytriton.server.config import TritonConfig
 from pytriton.server.security import TritonSecurityConfig
 from pytriton.triton import Triton
+from pytriton.utils.error_text import summary_of, traceback_of
 
 LOGGER = logging.getLogger(__name__)
 
@@ -95,10 +95,9 @@ class Replica:
 
     def _report(self, error: BaseException) -> None:
         """Reports to the directory why this replica could not be started; `deploy` and `status` show it."""
-        text = "".join(traceback.format_exception(error))
-        summary = traceback.format_exception_only(error)[-1].strip()
+        summary = summary_of(error).splitlines()[-1]
         with contextlib.suppress(ray.exceptions.RayError):
-            failure = ReplicaFailure(self._id, self._node, summary, text)
+            failure = ReplicaFailure(self._id, self._node, summary, traceback_of(error, error.__traceback__))
             ray.get(self._directory.fail.remote(self._pool, failure), timeout=_DIRECTORY_TIMEOUT_S)
 
     def _placed(self, config: TritonConfig) -> TritonConfig:

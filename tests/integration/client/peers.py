@@ -42,6 +42,19 @@ def listening(behave):
         thread.join()
 
 
+@contextlib.contextmanager
+def powerless():
+    """A port that acknowledges nothing, like those of a host without power; yields its number."""
+    with contextlib.ExitStack() as sockets:
+        listener = sockets.enter_context(socket.socket())
+        listener.bind((HOST, 0))
+        listener.listen(0)
+        with contextlib.suppress(TimeoutError):
+            while True:  # until its queue is full
+                sockets.enter_context(socket.create_connection(listener.getsockname(), timeout=0.2))
+        yield listener.getsockname()[1]
+
+
 def silent(connection):
     """Reads, and never responds."""
     while connection.recv(65536):

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import collections
 import concurrent.futures
+import os
+import socket
 import time
 
 import numpy as np
+import psutil
 import pytest
 from client_kinds import STREAM_KINDS, config_for, open_client, open_triton, url_of
-from peers import HOST, listening, proxy_of, refusing, silent
+from peers import HOST, listening, powerless, proxy_of, refusing, silent
 from serving import bind_floats, held_model, wait_until
 
 from pytriton.client import (
@@ -77,6 +80,35 @@ def test_an_unreachable_server_is_skipped(kind, urls, name, protocol):
         started = time.monotonic()
         assert set(responding_servers(client, 20)) == {0, 1}
         assert time.monotonic() - started < 10
+
+
+def test_a_host_without_power_is_skipped_after_seconds(kind, urls, name, protocol, monkeypatch):
+    monkeypatch.setattr("pytriton.client.core.settings.FAILOVER_TIMEOUT_S", 0.5)
+    with ModelClient(urls[0], name) as known:
+        config = known.model_config
+    dead = {"model_config": config, "ensure_model_is_ready": False}
+    with powerless() as port, open_client(kind, [f"{protocol}://{HOST}:{port}", *urls[:2]], name, **dead) as client:
+        started = time.monotonic()
+        assert set(responding_servers(client, 20)) == {0, 1}
+        assert time.monotonic() - started < 10
+
+
+def test_the_system_breaks_connections_to_a_host_that_acknowledges_nothing(kind, urls, name, protocol):
+    with open_client(kind, urls[0], name) as client:
+        client.infer_sample([1])
+        port = int(urls[0].rpartition(":")[2])
+        limits_ms = [each.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) for each in connections_to(port)]
+        assert limits_ms == [30_000]
+        if protocol == "http":  # gRPC sends pings itself
+            assert all(each.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) for each in connections_to(port))
+
+
+def connections_to(port):
+    """This process's connections to a port, of any library."""
+    for each in psutil.Process().net_connections("tcp"):
+        if each.raddr and each.raddr.port == port:
+            with socket.socket(fileno=os.dup(each.fd)) as connection:
+                yield connection
 
 
 def test_a_server_without_the_model_is_skipped(tritons, kind, protocol, name):

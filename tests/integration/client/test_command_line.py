@@ -15,7 +15,7 @@ import time
 import numpy as np
 import pytest
 from client_kinds import PROTOCOLS, open_triton, url_of
-from peers import HOST, listening, silent
+from peers import HOST, listening, proxy_of, silent
 from serving import FLOATS_IN, FLOATS_OUT, NO_BATCHING, Background, Script, bind_floats, running_triton
 
 from pytriton.cli.main import main
@@ -122,7 +122,13 @@ def test_a_decoupled_model(triton, name, pytriton, tmp_path):
     assert pytriton("infer", url, name, "x=[[1],[2]]", "--json") == (0, '{"y": [[2.0], [4.0]]}\n', "")
     assert pytriton("infer", url, name, "x=1", "--save", tmp_path / "y.npy") == (0, "", "")
     assert np.load(tmp_path / "y-1.npy") == [2]
-    status, _, error = pytriton("infer", url_of(triton, "http"), name, "x=1")
+    assert pytriton("infer", url_of(triton, "http"), name, "x=1", "--json") == (0, '{"y": [2.0]}\n', "")
+
+
+def test_a_decoupled_model_behind_a_proxy_of_http_alone(triton, name, pytriton):
+    bind_floats(triton, name, double, config=ModelConfig(decoupled=True))
+    with proxy_of(triton.config.http_port) as (_, port):
+        status, _, error = pytriton("infer", f"http://{HOST}:{port}", name, "x=1")
     assert (status, "use grpc://" in error) == (1, True)
 
 

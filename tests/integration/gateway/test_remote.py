@@ -177,6 +177,33 @@ def test_a_server_that_hangs_does_not_delay_the_readiness(pair):
                 assert time.monotonic() - start < 2.5  # half of what a probe may take
 
 
+def test_a_server_that_hangs_delays_lists_once(pair, caplog):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hanging = f"127.0.0.1:{silent.getsockname()[1]}"
+        with gateway_of([hanging, address(pair[0])]) as client:
+            serving.wait_until(lambda: f"grpc://{hanging}" in caplog.text)
+            start = time.monotonic()
+            assert client.get("/v1/models").status == 200
+            assert time.monotonic() - start < 2.5
+            start = time.monotonic()
+            assert client.get("/openapi.json").status == 200
+            assert client.post("Double", {"x": [1]}).status == 200
+            assert time.monotonic() - start < 2.5
+
+
+def test_the_log_names_a_server_that_cannot_be_reached_and_says_when_it_responds(caplog):
+    triton = serving.running_triton(grpc_port=serving.free_ports(1)[0])
+    missing = address(triton)
+    with gateway_of([missing]) as client:
+        serving.wait_until(lambda: f"No server can be reached at grpc://{missing}" in caplog.text)
+        for _ in range(3):
+            assert client.get("/health/ready").status == 503
+        assert caplog.text.count(f"grpc://{missing}") == 1
+        with triton:
+            serving.wait_until(lambda: client.get("/health/ready").status == 200)
+            assert f"The server at grpc://{missing} responds again." in caplog.text
+
+
 def test_no_server_at_all():
     with gateway_of(["127.0.0.1:1"], request_timeout_s=2) as gateway:
         response = gateway.post("Double", {"x": [1]})
@@ -239,10 +266,21 @@ def test_the_command_serves_until_it_is_stopped(pair, tmp_path):
 def test_the_command_creates_keys_and_requires_them(pair, tmp_path):
     keys = tmp_path / "keys.json"
     with serving.Script(
-        tmp_path, COMMAND, "gateway", "--api-keys", keys, "--create-key", "alice", "--model", "Double"
+        tmp_path,
+        COMMAND,
+        "gateway",
+        "--api-keys",
+        keys,
+        "--create-key",
+        "alice",
+        "--model",
+        "Double",
+        "--max-requests",
+        "5",
     ) as script:
         key = script.line()
         assert script.wait() == 0
+    assert json.loads(keys.read_text())["keys"][0]["max_requests"] == 5
     assert key not in keys.read_text()
     with serving.Script(tmp_path, COMMAND, "gateway", address(pair[0]), "--port", "0", "--api-keys", keys) as script:
         gateway = Client(script.line().removeprefix("The gateway listens at ").rstrip("."))
@@ -256,6 +294,11 @@ def test_the_command_creates_keys_and_requires_them(pair, tmp_path):
     [
         ([], "Give the address"),
         (["--create-key", "a"], "--api-keys FILE"),
+        (["--create-key", "a", "--api-keys", "none.json", "h"], "serves nothing: leave out h."),
+        (["--create-key", "a", "--api-keys", "none.json", "--max-requests", "0"], "max_requests is 0"),
+        (["h", "--rate", "3"], "--rate is for a new key; use it with --create-key NAME."),
+        (["h", "--model", "Double"], "--model is for a new key; use it with --create-key NAME."),
+        (["h", "--cors-origins", "example.com"], "such as 'https://example.com'"),
         (["h", "--port", "x"], "--port is 'x'"),
         (["http://h"], "over gRPC"),
     ],

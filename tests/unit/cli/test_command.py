@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from pytriton.cli.command import CommandParser
+from pytriton.cli.command import CommandParser, port_number
 
 
 @pytest.fixture
@@ -21,6 +21,7 @@ def parser():
     for command in (several, single):
         command.add_argument("--flag", action="store_true")
         command.add_argument("--value")
+        command.add_argument("--port", type=port_number)
     return program
 
 
@@ -46,6 +47,11 @@ def test_options_may_stand_between_words(parser, arguments):
         (["several", "a", "--other", "b"], "unrecognized arguments: --other"),
         (["several", "--flag"], "the following arguments are required: words"),
         (["single", "a", "--flag", "b"], "unrecognized arguments: b"),
+        (
+            ["single", "a", "--port", "65536"],
+            "argument --port: '65536' is no port; give a number from 0 to 65535",
+        ),
+        (["single", "a", "--port=-1"], "argument --port: '-1' is no port; give a number from 0 to 65535"),
     ],
     ids=str,
 )

@@ -5,13 +5,18 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytriton.client.core.connecting import ConnectOptions
 from pytriton.client.core.servers import Balancer, Server
 from pytriton.client.core.transports import blocking_transport
 from pytriton.client.url import TritonUrl
 
 
 def servers(count):
-    return [Server(blocking_transport(TritonUrl("http", "localhost", port), None), {}) for port in range(1, count + 1)]
+    return [server("http", port) for port in range(1, count + 1)]
+
+
+def server(protocol="http", port=1, **headers):
+    return Server(blocking_transport(TritonUrl(protocol, "localhost", port), ConnectOptions()), headers)
 
 
 @given(st.integers(1, 5), st.integers(1, 20))
@@ -50,8 +55,8 @@ def test_a_server_is_marked_up_again():
 
 
 def test_headers_of_a_request_override_those_of_the_client():
-    http = Server(blocking_transport(TritonUrl("http", "localhost", 1), None), {"a": "1", "b": "2"})
-    grpc = Server(blocking_transport(TritonUrl("grpc", "localhost", 1), None), {"a": "1"})
+    http = server("http", a="1", b="2")
+    grpc = server("grpc", a="1")
 
     assert http.headers({"b": "3", "C": "4"}) == {"a": "1", "b": "3", "C": "4"}
     assert grpc.headers({"C": "4"}) == {"a": "1", "c": "4"}  # gRPC's metadata has no capitals

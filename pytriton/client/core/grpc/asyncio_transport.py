@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytriton.client.core import failures, fork_safety
+from pytriton.client.core.connecting import ConnectOptions
 from pytriton.client.core.grpc.transport import (
     ABANDONED_S,
     CLOSING_TIMEOUT_S,
@@ -28,7 +29,6 @@ from pytriton.client.exceptions import (
     PyTritonClientInferenceServerError,
     PyTritonClientTimeoutError,
 )
-from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
 if TYPE_CHECKING:
@@ -40,17 +40,17 @@ class AsyncioGrpcTransport:
 
     Args:
         url: The server's URL.
-        tls: TLS settings.
+        options: How to connect.
 
     Raises:
         PyTritonClientValueError: gRPC does not support the TLS settings.
     """
 
-    def __init__(self, url: TritonUrl, tls: TLSConfig) -> None:
+    def __init__(self, url: TritonUrl, options: ConnectOptions) -> None:
         """Stores the arguments; connects on first use."""
-        check_tls(url, tls)
+        check_tls(url, options.tls)
         self.url = url
-        self._tls = tls
+        self._options = options
         self._channel: Channel | None = None
         self._closed = False
         self.may_cancel = False
@@ -160,7 +160,7 @@ class AsyncioGrpcTransport:
             _check_same_process()
             if self._loop is not loop:
                 self._loop, self._waiting = loop, set()
-            self._channel = asyncio_channel(self.url, self._tls)
+            self._channel = asyncio_channel(self.url, self._options)
         return self._channel
 
     def failed(self, channel: Channel, error: Exception, timeout_s: float) -> Exception:

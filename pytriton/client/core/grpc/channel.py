@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -10,23 +11,33 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from pytriton.client.core.connecting import SILENCE_S, ConnectOptions
 from pytriton.client.core.grpc.api import MAX_MESSAGE_BYTES
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 from pytriton.utils.hosts import is_loopback
 
+_PING_PAUSE_S = 600
 _OPTIONS = [
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
     # Makes a new channel connect at once, without the back-off of the one that it replaces.
     ("grpc.use_local_subchannel_pool", 1),
+    # With keepalive, gRPC limits how long a host may acknowledge nothing. Its own pings are rarer than servers allow.
+    ("grpc.keepalive_timeout_ms", SILENCE_S * 1000),
+    ("grpc.keepalive_time_ms", _PING_PAUSE_S * 1000),
 ]
 
 
-def channel_options(url: TritonUrl) -> list[tuple[str, int]]:
+def channel_options(url: TritonUrl, connect_timeout_s: float = math.inf) -> list[tuple[str, int]]:
     """Returns gRPC's options for a channel to a server."""
+    options = list(_OPTIONS)
+    if connect_timeout_s < math.inf:
+        options.append(("grpc.min_reconnect_backoff_ms", round(connect_timeout_s * 1000)))  # limits each attempt
     # gRPC would connect even to this machine through the proxy that http_proxy names.
-    return [*_OPTIONS, ("grpc.enable_http_proxy", 0)] if is_loopback(url.hostname) else _OPTIONS
+    if is_loopback(url.hostname):
+        options.append(("grpc.enable_http_proxy", 0))
+    return options
 
 
 class Channel:
@@ -34,7 +45,7 @@ class Channel:
 
     Args:
         url: The server's URL.
-        tls: TLS settings.
+        options: How to connect.
         library: ``grpc``, or ``grpc.aio`` for the running event loop.
 
     Attributes:
@@ -46,26 +57,26 @@ class Channel:
         OSError: A file of the TLS settings cannot be read.
     """
 
-    def __init__(self, url: TritonUrl, tls: TLSConfig, library: Any) -> None:
+    def __init__(self, url: TritonUrl, options: ConnectOptions, library: Any) -> None:
         """Connects on first use."""
-        options = channel_options(url)
+        arguments = channel_options(url, options.timeout_s)
         if url.secure:
-            channel = library.secure_channel(url.without_scheme, _credentials(tls), options=options)
+            channel = library.secure_channel(url.without_scheme, _credentials(options.tls), options=arguments)
         else:
-            channel = library.insecure_channel(url.without_scheme, options=options)
+            channel = library.insecure_channel(url.without_scheme, options=arguments)
         self.unary = functools.cache(channel.unary_unary)
         self.stream = channel.stream_stream
         self.close = channel.close
 
 
-def blocking_channel(url: TritonUrl, tls: TLSConfig) -> Channel:
+def blocking_channel(url: TritonUrl, options: ConnectOptions) -> Channel:
     """Returns a channel for threads; see `Channel`."""
-    return Channel(url, tls, grpc)
+    return Channel(url, options, grpc)
 
 
-def asyncio_channel(url: TritonUrl, tls: TLSConfig) -> Channel:
+def asyncio_channel(url: TritonUrl, options: ConnectOptions) -> Channel:
     """Returns a channel for the running event loop; see `Channel`."""
-    return Channel(url, tls, grpc.aio)
+    return Channel(url, options, grpc.aio)
 
 
 def _credentials(tls: TLSConfig) -> grpc.ChannelCredentials:

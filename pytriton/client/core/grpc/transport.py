@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pytriton.client.core import failures, fork_safety
+from pytriton.client.core.connecting import ConnectOptions
 from pytriton.client.core.port_probe import other_protocol
 from pytriton.client.exceptions import (
     PyTritonClientInferenceServerError,
@@ -44,17 +45,17 @@ class GrpcTransport:
 
     Args:
         url: The server's URL.
-        tls: TLS settings.
+        options: How to connect.
 
     Raises:
         PyTritonClientValueError: gRPC does not support the TLS settings.
     """
 
-    def __init__(self, url: TritonUrl, tls: TLSConfig) -> None:
+    def __init__(self, url: TritonUrl, options: ConnectOptions) -> None:
         """Stores the arguments; connects on first use."""
-        check_tls(url, tls)
+        check_tls(url, options.tls)
         self.url = url
-        self._tls = tls
+        self._options = options
         self._channel: Channel | None = None
         self._closed = False
         self._lock = threading.Lock()
@@ -181,7 +182,7 @@ class GrpcTransport:
             if self._closed:
                 raise failures.closed_meanwhile()
             if self._channel is None:
-                self._channel = blocking_channel(self.url, self._tls)
+                self._channel = blocking_channel(self.url, self._options)
             return self._channel
 
     def _disconnect(self, channel: Channel) -> None:

@@ -7,6 +7,7 @@ import select
 from collections.abc import Sequence
 from typing import cast
 
+from pytriton.client.core.connecting import keep_alive
 from pytriton.client.core.http.api import Response
 from pytriton.client.core.http.connection import LostError
 from pytriton.client.core.http.messages import BUFFER_BYTES, ResponseReader
@@ -88,7 +89,9 @@ class AsyncioConnection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
-        self._poll.register(transport.get_extra_info("socket"), select.POLLIN)
+        connected = transport.get_extra_info("socket")
+        self._poll.register(connected, select.POLLIN)
+        keep_alive(connected)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See asyncio."""

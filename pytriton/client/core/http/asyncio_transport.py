@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytriton.client.core import failures
+from pytriton.client.core.connecting import ConnectOptions
 from pytriton.client.core.http import api, messages
 from pytriton.client.core.http.asyncio_connection import AsyncioConnection
-from pytriton.client.core.http.connection import ConnectError, LostError
+from pytriton.client.core.http.connection import ConnectError, LostError, late
 from pytriton.client.core.http.transport import context_of, translated
 from pytriton.client.core.port_probe import other_protocol
 from pytriton.client.core.tensors import Content
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
-from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 
 _NO_HEADERS: Mapping[str, str] = {}
@@ -27,14 +27,15 @@ class AsyncioHttpTransport:
 
     Args:
         url: The server's URL.
-        tls: TLS settings.
+        options: How to connect.
         max_connections: The maximum number of connections; further requests wait for one.
     """
 
-    def __init__(self, url: TritonUrl, tls: TLSConfig, max_connections: int) -> None:
+    def __init__(self, url: TritonUrl, options: ConnectOptions, max_connections: int) -> None:
         """Stores the arguments; connects on first use."""
         self.url = url
-        self._context = functools.cache(functools.partial(context_of, tls)) if url.secure else None
+        self._context = functools.cache(functools.partial(context_of, options.tls)) if url.secure else None
+        self._connect_timeout_s = options.timeout_s
         self._head = messages.RequestHead(url)
         self._max_connections = max_connections
         self._pool: _Pool | None = None
@@ -132,7 +133,11 @@ class AsyncioHttpTransport:
                 options["happy_eyeballs_delay"] = _NEXT_ADDRESS_S
             if self._context is not None:
                 options |= {"ssl": self._context(), "ssl_handshake_timeout": timeout_s + 1}
-            await loop.create_connection(lambda: connection, self.url.hostname, self.url.port, **options)
+            creating = loop.create_connection(lambda: connection, self.url.hostname, self.url.port, **options)
+            await asyncio.wait_for(creating, min(self._connect_timeout_s, timeout_s + 1))  # the latter never passes
+        except (TimeoutError, asyncio.TimeoutError) as error:  # which is the same since Python 3.11
+            connection.abort()
+            raise late(self._connect_timeout_s) from error
         except (OSError, ValueError) as error:  # such as a file without a certificate
             connection.abort()
             raise ConnectError(str(error) or type(error).__name__) from error

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import _socket
 import contextlib
+import errno
 import functools
+import math
 import queue
 import socket
 import ssl
@@ -13,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from pytriton.client.core.connecting import keep_alive
 from pytriton.client.core.http import hubs
 from pytriton.client.core.http.api import Response
 from pytriton.client.core.http.messages import BUFFER_BYTES, ResponseReader
@@ -26,6 +29,11 @@ _MAX_PARTS = 512  # per system call
 
 class ConnectError(Exception):
     """The connection could not be made, for the reason in its cause."""
+
+
+def late(timeout_s: float) -> ConnectError:
+    """Returns the error of a connection that took too long, by its own timeout or the system's."""
+    return ConnectError("no connection" + (f" after {timeout_s:g} s" if timeout_s < math.inf else ""))
 
 
 class LostError(Exception):
@@ -68,23 +76,26 @@ class Connection:
         self._is_interrupted = False
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
 
-    def connect(self, deadline: float) -> None:
+    def connect(self, deadline: float, timeout_s: float = math.inf) -> None:
         """Connects, and performs the TLS handshake.
 
         Args:
             deadline: The deadline, a `time.monotonic`.
+            timeout_s: How long it may take before the deadline.
 
         Raises:
-            TimeoutError: It took longer.
-            ConnectError: It failed.
+            TimeoutError: The deadline has passed.
+            ConnectError: It failed, or took too long.
         """
-        self._deadline = deadline
+        self._deadline = min(deadline, time.monotonic() + timeout_s)
         try:
             self._connect()
             if self._context is not None:
                 self._encrypt(self._context(self._sockets.ssl))
-        except TimeoutError:
-            raise
+        except TimeoutError as error:
+            if time.monotonic() >= deadline:
+                raise
+            raise late(timeout_s) from error
         except (OSError, ValueError) as error:  # such as a file without a certificate
             raise ConnectError(str(error)) from error
         self.is_new = False
@@ -142,6 +153,7 @@ class Connection:
                 connecting.settimeout(self._left_s() / (len(addresses) - position))
                 connecting.connect(address)
                 connecting.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                keep_alive(connecting)
                 self._poll = self._sockets.select.poll()
                 self._poll.register(connecting, self._sockets.select.POLLIN)
                 return
@@ -170,9 +182,9 @@ class Connection:
     def _exchange(self, parts: Sequence[Content], reader: ResponseReader) -> tuple[Response, bool]:
         try:
             self._send(parts)
-        except TimeoutError:
-            raise
         except OSError as error:
+            if _is_own_timeout(error):
+                raise
             if not self._sent_bytes:
                 raise self._lost(error, reader) from error
             # The server may have refused a large body and closed the connection, after sending a response.
@@ -194,9 +206,9 @@ class Connection:
             self._limit()
             try:
                 count = self._socket.recv_into(reader.buffer)
-            except TimeoutError:
-                raise
             except OSError as error:
+                if _is_own_timeout(error):
+                    raise
                 raise self._lost(failed or error, reader) from error
             if reader.received(count) if count else reader.ended():
                 assert reader.response is not None
@@ -244,6 +256,11 @@ class Connection:
         if error is not None:
             raise error
         return found
+
+
+def _is_own_timeout(error: OSError) -> bool:
+    """Returns whether a deadline has passed; the system's own timeout means that the connection broke."""
+    return isinstance(error, TimeoutError) and error.errno != errno.ETIMEDOUT
 
 
 def _rest(parts: Sequence[Content], count: int) -> list[Content]:

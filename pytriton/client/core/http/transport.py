@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytriton.client.core import failures
+from pytriton.client.core.connecting import ConnectOptions
 from pytriton.client.core.http import api, hubs, messages
 from pytriton.client.core.http.connection import ConnectError, Connection, LostError
 from pytriton.client.core.port_probe import other_protocol
@@ -28,13 +29,14 @@ class HttpTransport:
 
     Args:
         url: The server's URL.
-        tls: TLS settings.
+        options: How to connect.
     """
 
-    def __init__(self, url: TritonUrl, tls: TLSConfig) -> None:
+    def __init__(self, url: TritonUrl, options: ConnectOptions) -> None:
         """Stores the arguments; connects on first use."""
         self.url = url
-        self._context = functools.cache(functools.partial(context_of, tls)) if url.secure else None
+        self._context = functools.cache(functools.partial(context_of, options.tls)) if url.secure else None
+        self._connect_timeout_s = options.timeout_s
         self._head = messages.RequestHead(url)
         self._idle: list[Connection] = []
         self._idle_of_hubs: weakref.WeakKeyDictionary[Any, list[Connection]] = weakref.WeakKeyDictionary()
@@ -98,7 +100,7 @@ class HttpTransport:
             if self._closed:
                 raise failures.closed_meanwhile()
             if connection.is_new:
-                connection.connect(deadline)
+                connection.connect(deadline, self._connect_timeout_s)
             response, is_reusable = connection.exchange(parts, deadline)
         finally:
             self._busy.discard(connection)
