@@ -200,6 +200,7 @@ def test_the_log_names_a_server_that_cannot_be_reached_and_says_when_it_responds
             assert client.get("/health/ready").status == 503
         assert caplog.text.count(f"grpc://{missing}") == 1
         with triton:
+            triton.run()
             serving.wait_until(lambda: client.get("/health/ready").status == 200)
             assert f"The server at grpc://{missing} responds again." in caplog.text
 
