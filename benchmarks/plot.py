@@ -16,7 +16,7 @@ _PANELS = [
     ("HTTP, 3×224×224 float32, 64 at a time", "http/image/64/1/throughput"),
     ("gRPC, 16 float32, 64 at a time", "grpc/tiny/64/1/throughput"),
 ]
-# From Okabe and Ito's palette, whose colours differ in lightness too, so that colour-blind readers can tell them apart.
+# From Okabe and Ito's palette, whose colors differ in lightness too, so that color-blind readers can tell them apart.
 BLUE, GREY, INK = "#0072b2", "#c4c9cf", "#1f2328"
 
 

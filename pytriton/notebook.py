@@ -21,7 +21,7 @@ _MAX_ELEMENTS = 64  # in an input whose values are written out
 _NOT_IN_JSON = ("FP16", "BF16")
 _BYTES_LENGTH = 4  # of an empty element of BYTES: only its length prefix
 
-# Colours that stand out from white and from black alike; all else takes its colour from the notebook.
+# Colors that stand out from white and from black alike; all else takes its color from the notebook.
 _READY = "#2a9d5c"
 _WAITING = "#c98a1b"
 _FAILED = "#d9534f"
@@ -197,7 +197,7 @@ def _row(row: ModelRow, *, columns: int, unfolded: bool) -> str:
     contents = (
         f"<strong>{html.escape(row.name)}</strong>",
         str(row.version),
-        f"{_dot(_colour(row.state))} {html.escape(row.state)}",
+        f"{_dot(_color(row.state))} {html.escape(row.state)}",
         _lines(row.inputs),
         _lines(row.outputs),
     )
@@ -217,11 +217,11 @@ def _lines(texts: Sequence[str]) -> str:
     return "<br>".join(f'<code style="color:inherit">{html.escape(text)}</code>' for text in texts)
 
 
-def _dot(colour: str) -> str:
-    return f'<span aria-hidden="true" style="color:{colour}">●</span>'
+def _dot(color: str) -> str:
+    return f'<span aria-hidden="true" style="color:{color}">●</span>'
 
 
-def _colour(state: str) -> str:
+def _color(state: str) -> str:
     if state.startswith("READY"):
         return _READY
     return _FAILED if state.startswith("UNAVAILABLE") else _WAITING

@@ -1,6 +1,6 @@
 """Classifies pictures by the nearest known ones, on a GPU if there is one, until Ctrl-C.
 
-python examples/nearest_neighbours/server.py
+python examples/nearest_neighbors/server.py
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""The example notebook, and the behaviour of kernels that docs/notebook.md describes."""
+"""The example notebook, and the behavior of kernels that docs/notebook.md describes."""
 
 from __future__ import annotations
 

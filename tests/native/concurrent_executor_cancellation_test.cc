@@ -1,4 +1,5 @@
-// Requests of clients that are gone, and of those whose time has passed: `pipeline_cancellation_test BEHAVIOUR`, or
+// Requests of clients that are gone, and of those whose time has passed: `concurrent_executor_cancellation_test
+// BEHAVIOR`, or
 // `--list`. Its sockets go to the current folder.
 #include <atomic>
 #include <cstdint>
@@ -146,7 +147,7 @@ void ASequentialBatchIsNotifiedOfCancelling() {
   model.CheckServed(batch);  // it is answered as a whole, with what the worker has to say
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"a_cancelled_request_is_answered_and_keeps_its_place", ACancelledRequestIsAnsweredAndKeepsItsPlace},
     {"a_request_whose_time_has_passed_is_answered", ARequestWhoseTimeHasPassedIsAnswered},
     {"cancelled_requests_are_not_sought_in_later_batches", CancelledRequestsAreNotSoughtInLaterBatches},
@@ -159,4 +160,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace data_path
 
-int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviors, argc, argv); }

@@ -1,5 +1,5 @@
 // Requests that cannot be served, and workers of many batches that hang up, do not read, or send nonsense:
-// `concurrent_executor_failures_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+// `concurrent_executor_failures_test BEHAVIOR`, or `--list`. Its sockets go to the current folder.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -422,7 +422,7 @@ void ABrokenConnectionEndsItsCallChains() {
   CHECK(!Contains(callers(), "caller\n"));
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"bad_requests_take_no_place", BadRequestsTakeNoPlace},
     {"outputs_that_cannot_be_copied_end_the_request", OutputsThatCannotBeCopiedEndTheRequest},
     {"a_worker_that_hangs_up_fails_what_is_in_flight", AWorkerThatHangsUpFailsWhatIsInFlight},
@@ -441,4 +441,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace data_path
 
-int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviors, argc, argv); }

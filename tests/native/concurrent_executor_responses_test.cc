@@ -1,5 +1,5 @@
 // Batches at workers that take many at a time, and their responses:
-// `concurrent_executor_responses_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+// `concurrent_executor_responses_test BEHAVIOR`, or `--list`. Its sockets go to the current folder.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -371,7 +371,7 @@ void StatisticsAreReportedOnce() {
   CHECK(instance.batches[1].times[0] <= instance.batches[1].times[3]);
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"answers_come_in_any_order", AnswersComeInAnyOrder},
     {"every_input_comes_back", EveryInputComesBack},
     {"models_without_batches_are_served", ModelsWithoutBatchesAreServed},
@@ -394,4 +394,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace data_path
 
-int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviors, argc, argv); }

@@ -1,5 +1,5 @@
 // Short batches, which are served one at a time, their results being received by the instance's thread:
-// `concurrent_executor_short_batches_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+// `concurrent_executor_short_batches_test BEHAVIOR`, or `--list`. Its sockets go to the current folder.
 #include <atomic>
 #include <functional>
 #include <mutex>
@@ -194,7 +194,7 @@ void NonsenseFailsTheBatch() {
   CHECK(model.connections() == 2);
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"batches_wait_while_they_are_short", BatchesWaitWhileTheyAreShort},
     {"large_batches_wait_only_if_they_call_other_models", LargeBatchesWaitOnlyIfTheyCallOtherModels},
     {"batches_that_take_long_once_they_wait_stop_waiting", BatchesThatTakeLongOnceTheyWaitStopWaiting},
@@ -209,4 +209,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace data_path
 
-int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviors, argc, argv); }

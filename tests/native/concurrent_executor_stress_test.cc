@@ -1,5 +1,5 @@
 // Workers of many batches at a time that respond at random:
-// `pipeline_stress_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+// `concurrent_executor_stress_test BEHAVIOR`, or `--list`. Its sockets go to the current folder.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -177,7 +177,7 @@ void InstancesRunSideBySide() {
   CHECK(cancelled > 0);
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"mutated_answers_never_crash", MutatedAnswersNeverCrash},
     {"instances_run_side_by_side", InstancesRunSideBySide},
 };
@@ -186,4 +186,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace data_path
 
-int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviors, argc, argv); }

@@ -41,9 +41,9 @@ constexpr std::chrono::seconds kPatience(20);
 
 }  // namespace
 
-int Run(const Behaviours& behaviours, int argc, char** argv) {
+int Run(const Behaviors& behaviors, int argc, char** argv) {
   const std::string wanted = argc > 1 ? argv[1] : "";
-  for (const auto& [name, run] : behaviours) {
+  for (const auto& [name, run] : behaviors) {
     if (wanted == "--list") std::printf("%s\n", name.c_str());
     if (wanted != name) continue;
     run();

@@ -1,5 +1,5 @@
 // What the tests of the data path share: requests, models that are served by fake workers, and the running of
-// behaviours.
+// behaviors.
 #pragma once
 
 #include <condition_variable>
@@ -30,10 +30,10 @@
 
 namespace data_path {
 
-using Behaviours = std::vector<std::pair<std::string, void (*)()>>;
+using Behaviors = std::vector<std::pair<std::string, void (*)()>>;
 
-// Runs the behaviour that is named, or prints all names with `--list`. Returns what `main` does.
-int Run(const Behaviours& behaviours, int argc, char** argv);
+// Runs the behavior that is named, or prints all names with `--list`. Returns what `main` does.
+int Run(const Behaviors& behaviors, int argc, char** argv);
 
 bool Contains(const std::string& text, const std::string& part);
 

@@ -1,5 +1,5 @@
 // Batches on their way through the backend, from Triton's requests to a worker that takes one at a time, and back:
-// `data_path_batches_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+// `data_path_batches_test BEHAVIOR`, or `--list`. Its sockets go to the current folder.
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -305,7 +305,7 @@ void ResponseParametersReachTheClient() {
   CHECK(beyond[1]->failed_with(TRITONSERVER_ERROR_INTERNAL, "parameters of a response that does not exist"));
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"equal_shapes_are_stacked", EqualShapesAreStacked},
     {"outputs_may_lie_in_the_batch", OutputsMayLieInTheBatch},
     {"different_shapes_lie_apart", DifferentShapesLieApart},
@@ -326,4 +326,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace data_path
 
-int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviors, argc, argv); }

@@ -1,5 +1,5 @@
 // Batches that an instance builds of the requests which Triton hands over one by one: `data_path_built_batches_test
-// BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+// BEHAVIOR`, or `--list`. Its sockets go to the current folder.
 #include <chrono>
 #include <cstdint>
 #include <mutex>
@@ -335,7 +335,7 @@ void EachRequestIsABatchWhereTheGuardCannotCall() {
 }  // namespace data_path
 
 int main(int argc, char** argv) {
-  using namespace data_path;  // NOLINT: the behaviours of this file
+  using namespace data_path;  // NOLINT: the behaviors of this file
   return Run(
       {
           {"requests_become_a_batch_when_the_server_has_no_more", RequestsBecomeABatchWhenTheServerHasNoMore},

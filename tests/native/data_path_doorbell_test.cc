@@ -1,5 +1,5 @@
 // Batches for a worker in sequential mode that sleeps at a doorbell in shared memory:
-// `data_path_doorbell_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+// `data_path_doorbell_test BEHAVIOR`, or `--list`. Its sockets go to the current folder.
 #include <cstdint>
 #include <random>
 #include <string>
@@ -50,7 +50,7 @@ void AWorkerThatHangsUpIsReplaced() {
   CHECK(model.connections() == 3);
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"batches_of_any_size_come_back", BatchesOfAnySizeComeBack},
     {"a_worker_that_hangs_up_is_replaced", AWorkerThatHangsUpIsReplaced},
 };
@@ -59,4 +59,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace data_path
 
-int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviors, argc, argv); }

@@ -1,5 +1,5 @@
 // Requests that cannot be served, and workers in sequential mode that fail, talk nonsense or are gone:
-// `data_path_failures_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+// `data_path_failures_test BEHAVIOR`, or `--list`. Its sockets go to the current folder.
 #include <chrono>
 #include <cmath>
 #include <cstdint>
@@ -341,7 +341,7 @@ void LoadingFailsWithoutAWorker() {
   TRITONSERVER_ErrorDelete(TRITONBACKEND_Finalize(&backend));
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"bad_requests_fail_alone", BadRequestsFailAlone},
     {"strings_that_change_while_they_are_read_fail_their_batch", StringsThatChangeWhileTheyAreReadFailTheirBatch},
     {"without_a_driver_tensors_of_gpus_fail", WithoutADriverTensorsOfGpusFail},
@@ -359,4 +359,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace data_path
 
-int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviors, argc, argv); }

@@ -1,4 +1,4 @@
-// Tensors in the memory of a GPU, in sequential mode: `data_path_gpu_test BEHAVIOUR`, or `--list`. The driver is that
+// Tensors in the memory of a GPU, in sequential mode: `data_path_gpu_test BEHAVIOR`, or `--list`. The driver is that
 // of `fake_cuda.cc`.
 #include <cstdint>
 #include <cstring>
@@ -148,7 +148,7 @@ void OutputsThatCannotBeOpenedFailTheirBatch() {
   CHECK(model.connections() == 1 && model.worker_end().arena().in_use() == 0);
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"inputs_in_the_memory_of_a_gpu_are_copied", InputsInTheMemoryOfAGpuAreCopied},
     {"outputs_are_copied_into_the_memory_of_a_gpu", OutputsAreCopiedIntoTheMemoryOfAGpu},
     {"tensors_stay_on_their_gpu", TensorsStayOnTheirGpu},
@@ -159,4 +159,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace data_path
 
-int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviors, argc, argv); }

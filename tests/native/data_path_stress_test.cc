@@ -1,5 +1,5 @@
 // Many batches at workers in sequential mode, whose memory is kept, trimmed and mutated:
-// `data_path_stress_test BEHAVIOUR`, or `--list`. Its sockets go to the current folder.
+// `data_path_stress_test BEHAVIOR`, or `--list`. Its sockets go to the current folder.
 #include <atomic>
 #include <cstdint>
 #include <cstring>
@@ -171,7 +171,7 @@ void InstancesShareTheirWorkers() {
   CHECK(served > kInstances * kLives * kBatches / 2);
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"mutated_answers_never_crash", MutatedAnswersNeverCrash},
     {"kept_batches_stay_as_they_are", KeptBatchesStayAsTheyAre},
     {"results_stay_until_they_are_answered", ResultsStayUntilTheyAreAnswered},
@@ -183,4 +183,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace data_path
 
-int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviors, argc, argv); }

@@ -1,4 +1,4 @@
-// Copies of large blocks of memory: `memory_copy_test BEHAVIOUR`, or `--list`.
+// Copies of large blocks of memory: `memory_copy_test BEHAVIOR`, or `--list`.
 #include "base/memory_copy.h"
 
 #include <numeric>
@@ -40,7 +40,7 @@ void ThreadsCopyAtTheSameTime() {
   for (std::thread& each : threads) each.join();
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"blocks_of_any_size_are_copied_whole", BlocksOfAnySizeAreCopiedWhole},
     {"threads_copy_at_the_same_time", ThreadsCopyAtTheSameTime},
 };
@@ -49,4 +49,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace data_path
 
-int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviors, argc, argv); }

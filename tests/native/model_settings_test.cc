@@ -1,4 +1,4 @@
-// What the backend reads from a model's configuration: `model_settings_test BEHAVIOUR`, or `--list`.
+// What the backend reads from a model's configuration: `model_settings_test BEHAVIOR`, or `--list`.
 #include <string>
 #include <vector>
 
@@ -56,7 +56,7 @@ void InputsHaveTheBatchBeforeTheirDimensions() {
   CHECK(config.InputRanks({"B", "A", "C"}) == (std::vector<uint32_t>{1, 3, 0}));
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"warmups_are_counted", WarmupsAreCounted},
     {"inputs_may_vary", InputsMayVary},
     {"queues_may_have_policies", QueuesMayHavePolicies},
@@ -69,4 +69,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace data_path
 
-int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return data_path::Run(data_path::kBehaviors, argc, argv); }

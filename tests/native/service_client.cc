@@ -123,8 +123,8 @@ void CheckNothingIsLeft(ServiceClient* client) {
   for (const auto& arena : arenas) CHECK(arena->in_use() == 1);  // the doorbell
 }
 
-int Run(const data_path::Behaviours& behaviours, int argc, char** argv) {
-  const int result = data_path::Run(behaviours, argc, argv);
+int Run(const data_path::Behaviors& behaviors, int argc, char** argv) {
+  const int result = data_path::Run(behaviors, argc, argv);
   arenas.clear();
   return result;
 }

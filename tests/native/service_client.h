@@ -85,7 +85,7 @@ void Keep(const std::shared_ptr<pytriton::Arena>& arena);
 void CheckNothingIsLeft(ServiceClient* client);
 
 // Runs as `data_path::Run` does, and lets go of the arenas.
-int Run(const data_path::Behaviours& behaviours, int argc, char** argv);
+int Run(const data_path::Behaviors& behaviors, int argc, char** argv);
 
 fake_server::Output EchoOf(TRITONSERVER_InferenceRequest* request);
 void Echo(TRITONSERVER_InferenceRequest* request);

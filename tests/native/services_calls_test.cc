@@ -1,4 +1,4 @@
-// What workers ask of the server over their service channels, and its replies: `services_calls_test BEHAVIOUR`, or
+// What workers ask of the server over their service channels, and its replies: `services_calls_test BEHAVIOR`, or
 // `--list`.
 #include <atomic>
 #include <cmath>
@@ -19,7 +19,7 @@ namespace services_test {
 
 namespace {
 
-using data_path::Behaviours;
+using data_path::Behaviors;
 using data_path::ComesTrue;
 using data_path::Contains;
 using pytriton::InferenceCallMessage;
@@ -330,7 +330,7 @@ void ATracedCallReportsItsTimes() {
   CheckNothingIsLeft(&client);
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"calls_come_back", CallsComeBack},
     {"replies_are_the_workers_until_it_releases_them", RepliesAreTheWorkersUntilItReleasesThem},
     {"what_is_asked_reaches_the_server", WhatIsAskedReachesTheServer},
@@ -352,4 +352,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace services_test
 
-int main(int argc, char** argv) { return services_test::Run(services_test::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return services_test::Run(services_test::kBehaviors, argc, argv); }

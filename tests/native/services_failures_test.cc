@@ -1,5 +1,5 @@
 // Workers, instances and backends that go in the midst of calls, and workers that do not read or send nonsense:
-// `services_failures_test BEHAVIOUR`, or `--list`.
+// `services_failures_test BEHAVIOR`, or `--list`.
 #include <pthread.h>
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace services_test {
 
 namespace {
 
-using data_path::Behaviours;
+using data_path::Behaviors;
 using data_path::ComesTrue;
 using data_path::Contains;
 using pytriton::InferenceCallMessage;
@@ -167,7 +167,7 @@ void AModelThatGetsNoThreadFailsThatCallAlone() {
   CheckNothingIsLeft(&client);
 }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"a_worker_that_hangs_up_has_its_calls_cancelled", AWorkerThatHangsUpHasItsCallsCancelled},
     {"an_instance_that_ends_has_its_calls_cancelled", AnInstanceThatEndsHasItsCallsCancelled},
     {"the_backend_ends_behind_its_calls", TheBackendEndsBehindItsCalls},
@@ -181,4 +181,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace services_test
 
-int main(int argc, char** argv) { return services_test::Run(services_test::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return services_test::Run(services_test::kBehaviors, argc, argv); }

@@ -1,4 +1,4 @@
-// Workers that ask many things at once, or malformed ones: `services_stress_test BEHAVIOUR`, or `--list`.
+// Workers that ask many things at once, or malformed ones: `services_stress_test BEHAVIOR`, or `--list`.
 #include <array>
 #include <atomic>
 #include <condition_variable>
@@ -20,7 +20,7 @@ namespace services_test {
 
 namespace {
 
-using data_path::Behaviours;
+using data_path::Behaviors;
 using data_path::ComesTrue;
 using pytriton::Block;
 using pytriton::InferenceCallMessage;
@@ -159,7 +159,7 @@ void ManyAskAtOnce() { ManyAsk(false); }
 
 void ManyAskInstancesThatPoll() { ManyAsk(true); }
 
-const Behaviours kBehaviours = {
+const Behaviors kBehaviors = {
     {"mutated_messages_never_crash", MutatedMessagesNeverCrash},
     {"many_ask_at_once", ManyAskAtOnce},
     {"many_ask_instances_that_poll", ManyAskInstancesThatPoll},
@@ -169,4 +169,4 @@ const Behaviours kBehaviours = {
 
 }  // namespace services_test
 
-int main(int argc, char** argv) { return services_test::Run(services_test::kBehaviours, argc, argv); }
+int main(int argc, char** argv) { return services_test::Run(services_test::kBehaviors, argc, argv); }

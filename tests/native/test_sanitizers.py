@@ -9,8 +9,8 @@ import pytest
 
 SANITIZERS = ["address", pytest.param("thread", marks=pytest.mark.slow)]  # each takes a minute to build
 
-# The programs that run behaviours, and what they say with `--list`.
-BEHAVIOURS = {
+# The programs that run behaviors, and what they say with `--list`.
+BEHAVIORS = {
     "data_path_batches": [
         "equal_shapes_are_stacked",
         "outputs_may_lie_in_the_batch",
@@ -257,19 +257,19 @@ def test_a_peer_that_reads_what_it_has_released_is_found(
     assert finding in done.stdout
 
 
-@pytest.mark.parametrize("program", BEHAVIOURS)
-def test_all_behaviours_are_tested(native: Any, programs: dict[str, Path], program: str) -> None:
+@pytest.mark.parametrize("program", BEHAVIORS)
+def test_all_behaviors_are_tested(native: Any, programs: dict[str, Path], program: str) -> None:
     done = native.run(programs[f"{program}_address"], "--list")
-    assert done.stdout.split() == BEHAVIOURS[program]
+    assert done.stdout.split() == BEHAVIORS[program]
 
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 @pytest.mark.parametrize(
-    ("program", "behaviour"), [(program, each) for program, behaviours in BEHAVIOURS.items() for each in behaviours]
+    ("program", "behavior"), [(program, each) for program, behaviors in BEHAVIORS.items() for each in behaviors]
 )
-def test_behaviour(
-    native: Any, programs: dict[str, Path], tmp_path: Path, program: str, behaviour: str, sanitizer: str
+def test_behavior(
+    native: Any, programs: dict[str, Path], tmp_path: Path, program: str, behavior: str, sanitizer: str
 ) -> None:
-    done = native.run(programs[f"{program}_{sanitizer}"], behaviour, folder=tmp_path)
+    done = native.run(programs[f"{program}_{sanitizer}"], behavior, folder=tmp_path)
     assert done.returncode == 0, done.stdout
     assert done.stdout == ""

@@ -1,5 +1,5 @@
 // The supervisor of worker processes and a worker, which is this program in another role:
-// `worker_supervisor_test BEHAVIOUR`, or `--list`. Files in the current folder say what the worker does.
+// `worker_supervisor_test BEHAVIOR`, or `--list`. Files in the current folder say what the worker does.
 #include "python_models/worker_supervisor.h"
 
 #include <signal.h>
@@ -305,7 +305,7 @@ void ProcessesAreKilledUnderLoad() {
   for (std::thread& thread : threads) thread.join();
 }
 
-const data_path::Behaviours kBehaviours = {
+const data_path::Behaviors kBehaviors = {
     {"one_process_handles_all_commands", OneProcessHandlesAllCommands},
     {"a_model_is_asked_whether_it_is_ready_if_it_wants_to_be", AModelIsAskedWhetherItIsReadyIfItWantsToBe},
     {"a_process_that_ends_is_started_again", AProcessThatEndsIsStartedAgain},
@@ -325,5 +325,5 @@ const data_path::Behaviours kBehaviours = {
 
 int main(int argc, char** argv) {
   if (argc == 2 && std::string(argv[1]) == "host") return Host();
-  return data_path::Run(kBehaviours, argc, argv);
+  return data_path::Run(kBehaviors, argc, argv);
 }

@@ -355,7 +355,7 @@ def test_an_actor_takes_no_tensors_of_gpus(triton, name):
         ({"placement_timeout_s": None}, "placement_timeout_s is None"),
         ({"ray_actor_options": []}, "use a dictionary"),
         ({"ray_actor_options": {"lifetime": "detached"}}, "'lifetime', which is reserved"),
-        ({"ray_actor_options": {"colour": "red"}}, "Ray does not accept the actor options"),
+        ({"ray_actor_options": {"color": "red"}}, "Ray does not accept the actor options"),
     ],
 )
 def test_invalid_settings_are_refused(settings, words):

@@ -97,13 +97,13 @@ def test_request_of_the_only_model_is_unfolded_those_of_several_are_folded():
     assert ["open" in each for each in Page(triton_html(rows, [], alive=True)).attributes("details")] == [False, False]
 
 
-def test_states_differ_in_colour_too():
-    def colours(state):
+def test_states_differ_in_color_too():
+    def colors(state):
         return {
             each["style"] for each in Page(triton_html([ModelRow("A", 1, state)], [], alive=True)).attributes("span")
         }
 
-    ready, loading, gone = (colours(state) for state in ("READY", "LOADING", "UNAVAILABLE: unloaded"))
+    ready, loading, gone = (colors(state) for state in ("READY", "LOADING", "UNAVAILABLE: unloaded"))
     assert len({frozenset(each) for each in (ready, loading, gone)}) == 3
 
 

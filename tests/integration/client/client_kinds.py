@@ -1,4 +1,4 @@
-"""One interface to all kinds of clients, for behaviours that they share."""
+"""One interface to all kinds of clients, for behaviors that they share."""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ def size_of(head):
 class Peer:
     """Counts requests, and responds to each with a function of a list; the last one serves all that follow."""
 
-    def __init__(self, *behaviours):
-        self.behaviours = list(behaviours)
+    def __init__(self, *behaviors):
+        self.behaviors = list(behaviors)
         self.requests = []
         self.connections = 0
         self.closed = threading.Semaphore(0)  # counts the connections that it has closed
@@ -66,7 +66,7 @@ class Peer:
         while head := self.head_from(connection):
             self.requests.append(head)
             self.read_body(connection, size_of(head))
-            behave = self.behaviours.pop(0) if len(self.behaviours) > 1 else self.behaviours[0]
+            behave = self.behaviors.pop(0) if len(self.behaviors) > 1 else self.behaviors[0]
             if not behave(connection):
                 self.closed.release()
                 return

@@ -30,9 +30,9 @@ from pytriton.proxy.types import Request
 
 X = np.array([[0, 0], [0, 1], [3, 3], [3, 4], [6, 6], [6, 7]], float)
 Y = np.array([0, 0, 1, 1, 2, 2])
-COLOURS = np.array(["red", "green", "blue"])[Y]
+COLORS = np.array(["red", "green", "blue"])[Y]
 TEXTS = ["good", "very good", "bad", "very bad", "so so", "so what"]
-FRAME = pd.DataFrame({"size": X[:, 0], "colour": COLOURS, "count": Y})
+FRAME = pd.DataFrame({"size": X[:, 0], "color": COLORS, "count": Y})
 
 
 def served(definition, outputs=None, **inputs):
@@ -60,10 +60,10 @@ def test_classifier_has_features_label_and_probability():
 
 
 def test_labels_may_be_strings():
-    definition = sklearn_model(LogisticRegression().fit(X, COLOURS))
+    definition = sklearn_model(LogisticRegression().fit(X, COLORS))
 
     assert definition.outputs[0] == Tensor((1,), bytes, "label")
-    assert served(definition, features=X)["label"].ravel().tolist() == COLOURS.tolist()
+    assert served(definition, features=X)["label"].ravel().tolist() == COLORS.tolist()
 
 
 def test_regressor_has_a_prediction():
@@ -119,7 +119,7 @@ def test_features_have_the_requested_type(arguments):
     ids=["tf-idf", "hashing", "union"],
 )
 def test_pipeline_that_starts_with_a_vectorizer_accepts_text(vectorizer):
-    pipeline = make_pipeline(vectorizer, LogisticRegression()).fit(TEXTS, COLOURS)
+    pipeline = make_pipeline(vectorizer, LogisticRegression()).fit(TEXTS, COLORS)
 
     definition = sklearn_model(pipeline)
 
@@ -141,26 +141,26 @@ def test_example_of_strings_makes_the_input_text():
 
 
 def test_features_may_be_strings():
-    pipeline = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(COLOURS[:, None], Y)
+    pipeline = make_pipeline(OneHotEncoder(), LogisticRegression()).fit(COLORS[:, None], Y)
 
-    definition = sklearn_model(pipeline, example=COLOURS[:1, None])
+    definition = sklearn_model(pipeline, example=COLORS[:1, None])
 
     assert definition.inputs == [Tensor((1,), bytes, "features")]
-    assert served(definition, features=bytes_of(COLOURS))["label"].ravel().tolist() == Y.tolist()
+    assert served(definition, features=bytes_of(COLORS))["label"].ravel().tolist() == Y.tolist()
 
 
 def test_example_of_a_frame_makes_an_input_of_each_column():
-    transformer = make_column_transformer((OneHotEncoder(), ["colour"]), remainder="passthrough")
+    transformer = make_column_transformer((OneHotEncoder(), ["color"]), remainder="passthrough")
     pipeline = make_pipeline(transformer, LogisticRegression()).fit(FRAME, Y)
 
     definition = sklearn_model(pipeline, example=FRAME)
 
     assert definition.inputs == [
         Tensor((1,), np.float64, "size"),
-        Tensor((1,), bytes, "colour"),
+        Tensor((1,), bytes, "color"),
         Tensor((1,), np.int64, "count"),
     ]
-    response = served(definition, size=X[:, :1], colour=bytes_of(COLOURS), count=Y[:, None])
+    response = served(definition, size=X[:, :1], color=bytes_of(COLORS), count=Y[:, None])
     assert response["probability"].tolist() == pipeline.predict_proba(FRAME).tolist()
 
 
@@ -245,13 +245,13 @@ def test_columns_of_one_name_are_refused():
 
 @pytest.mark.filterwarnings("error")
 def test_values_that_are_no_category_are_missing():
-    frame = pd.DataFrame({"colour": pd.Categorical(COLOURS), "size": X[:, 0]})
+    frame = pd.DataFrame({"color": pd.Categorical(COLORS), "size": X[:, 0]})
     classifier = HistGradientBoostingClassifier(categorical_features="from_dtype").fit(frame, Y)
 
     definition = sklearn_model(classifier, example=frame)
 
-    response = served(definition, colour=bytes_of(["purple"] * 6), size=X[:, :1])
-    missing = frame.assign(colour=pd.Categorical([None] * 6, categories=frame["colour"].cat.categories))
+    response = served(definition, color=bytes_of(["purple"] * 6), size=X[:, :1])
+    missing = frame.assign(color=pd.Categorical([None] * 6, categories=frame["color"].cat.categories))
     assert response["probability"].tolist() == classifier.predict_proba(missing).tolist()
 
 
@@ -297,7 +297,7 @@ def test_processes_have_a_copy():
 
 
 def test_description_has_the_classes():
-    described = sklearn_model(LogisticRegression().fit(X, COLOURS)).infer_func.__doc__
+    described = sklearn_model(LogisticRegression().fit(X, COLORS)).infer_func.__doc__
 
     assert described == "LogisticRegression of scikit-learn. Its classes: blue, green, red."
 

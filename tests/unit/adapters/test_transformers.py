@@ -28,9 +28,9 @@ def served(definition, values, name="text"):
     return definition.infer_func([{name: array}])[0]
 
 
-def png(colour):
+def png(color):
     file = io.BytesIO()
-    Image.new("RGB", (40, 20), colour).save(file, "PNG")
+    Image.new("RGB", (40, 20), color).save(file, "PNG")
     return file.getvalue()
 
 
@@ -122,7 +122,7 @@ def test_image_classification_accepts_files():
 
     assert definition.inputs == [Tensor((1,), bytes, "image", media_type="image/*")]
     response = served(definition, [png("red"), png("blue")], "image")
-    expected = [pipeline(Image.new("RGB", (40, 20), colour), top_k=2) for colour in ("red", "blue")]
+    expected = [pipeline(Image.new("RGB", (40, 20), color), top_k=2) for color in ("red", "blue")]
     assert response["score"] == pytest.approx(np.array([[each["score"] for each in row] for row in expected]), abs=1e-5)
 
 

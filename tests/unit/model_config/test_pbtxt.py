@@ -28,7 +28,7 @@ DTYPES = st.sampled_from([datatype.numpy_dtype for datatype in DATATYPES] + ["fl
 @st.composite
 def tensors(draw):
     names = draw(st.lists(st.none() | TEXT, min_size=1, max_size=4, unique_by=lambda name: name or object()))
-    # A name that a nameless neighbour would get by its position is an error, which other tests look at.
+    # A name that a nameless neighbor would get by its position is an error, which other tests look at.
     names = [None if name and name.startswith(("INPUT_", "OUTPUT_")) else name for name in names]
     shapes = st.lists(st.just(-1) | st.integers(1, 2**40), max_size=4)
     return [Tensor(draw(shapes), draw(DTYPES), name, draw(st.booleans())) for name in names]
