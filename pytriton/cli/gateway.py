@@ -11,7 +11,7 @@ from typing import Any
 from pytriton.cli.command import CommandParser, as_utf_8
 from pytriton.cli.logs import add_log_format, configure
 from pytriton.cli.output import announce, show
-from pytriton.cli.settings import add_settings
+from pytriton.cli.settings import add_settings, flag_of, flags_of
 from pytriton.client.tls import TLSConfig
 from pytriton.exceptions import PyTritonBadParameterError, PyTritonRuntimeError
 from pytriton.gateway.access import create_key
@@ -19,6 +19,7 @@ from pytriton.gateway.config import GatewayConfig
 from pytriton.utils.signals import wake_on_signals
 
 NAME = "gateway"
+FLAGS = flags_of(GatewayConfig)
 HELP = "serve the models of servers as JSON, for the internet"
 
 _EXIT_TIMEOUT_S = 25.0  # Kubernetes kills after 30 s
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> None:
         return
     for name in ("model", "rate"):
         if getattr(options, name) is not None:
-            raise PyTritonBadParameterError(f"{_flag(name)} is for a new key; use it with --create-key NAME.")
+            raise PyTritonBadParameterError(f"{flag_of(name)} is for a new key; use it with --create-key NAME.")
     if not options.urls:
         raise PyTritonBadParameterError("Give the address of at least one server, like localhost:8001.")
     try:
@@ -111,9 +112,5 @@ def _config(options: argparse.Namespace) -> GatewayConfig:
             settings[field.name] = _KINDS.get(kind, lambda given: given)(value)
         except (ValueError, KeyError) as error:
             wanted = "true or false" if kind == "bool" else "a number"
-            raise PyTritonBadParameterError(f"{_flag(field.name)} is {value!r}; give {wanted}.") from error
+            raise PyTritonBadParameterError(f"{flag_of(field.name)} is {value!r}; give {wanted}.") from error
     return GatewayConfig(**settings)
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')}"

@@ -14,6 +14,7 @@ from pytriton import __version__, json_logs
 from pytriton.cli import check, gateway, infer, models, output, ray, run, serve
 from pytriton.cli.command import CommandParser
 from pytriton.cli.servers import DEFAULT_TIMEOUT_S
+from pytriton.cli.settings import in_flags
 from pytriton.client.exceptions import Failure, PyTritonClientError, PyTritonClientInferenceServerError
 from pytriton.exceptions import PyTritonError
 
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _report(f"{_ARGUMENT.sub(_flag, error.message)}{hint}")
         return 1
     except PyTritonError as error:
-        _report(error.message)
+        _report(in_flags(error.message, options.flags))
         return 1
     except output.ReaderGoneError:
         return 1
@@ -99,5 +100,5 @@ def _command(commands: Any, module: ModuleType) -> CommandParser:
     command: CommandParser = commands.add_parser(
         module.NAME, help=module.HELP, description=f"{module.HELP[0].upper()}{module.HELP[1:]}."
     )
-    command.set_defaults(run=module.run)
+    command.set_defaults(run=module.run, flags=getattr(module, "FLAGS", {}))
     return command

@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from pytriton.triton import TritonBase
 
 NAME = "run"
+FLAGS = {
+    "TritonConfig.http_port": "--port",
+    "TritonConfig.grpc_port": "--grpc-port",
+    "TritonConfig.metrics_port": "--metrics-port",
+    "TritonConfig.http_address": "--host",
+    "TritonConfig.grpc_address": "--host",
+    "TritonConfig.metrics_address": "--host",
+    "GatewayConfig.port": "--gateway",
+    "GatewayConfig.host": "--host",
+}
 HELP = "serve the models of a Python program, and reload it when it changes"
 
 LOGGER = logging.getLogger(__name__)

@@ -10,13 +10,14 @@ import shlex
 from pytriton.cli.command import CommandParser
 from pytriton.cli.logs import add_log_format, configure
 from pytriton.cli.output import show
-from pytriton.cli.settings import add_settings
+from pytriton.cli.settings import add_settings, flags_of
 from pytriton.exceptions import PyTritonBadParameterError
 from pytriton.server.config import TritonConfig
 from pytriton.server.security import AccessControl, TritonSecurityConfig
 from pytriton.utils.workspace import Workspace
 
 NAME = "serve"
+FLAGS = flags_of(TritonConfig) | {"TritonConfig.model_repository": "REPOSITORY"}
 HELP = "serve a repository of models until SIGINT (Ctrl-C) or SIGTERM"
 
 

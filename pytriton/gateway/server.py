@@ -232,7 +232,7 @@ def _bound(config: GatewayConfig) -> socket.socket:
     except OSError as error:
         raise PyTritonRuntimeError(
             f"The gateway cannot listen at {config.host}, port {config.port}: {error}. Choose another port or host "
-            "with GatewayConfig(port=...), or with pytriton run --gateway PORT."
+            "with GatewayConfig(port=...) or GatewayConfig(host=...)."
         ) from error
     bound.set_inheritable(False)
     close_in_forks(bound)

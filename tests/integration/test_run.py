@@ -267,7 +267,7 @@ def test_a_port_in_use_is_reported(tmp_path):
         taken.listen()
         for words in ([], ["--reload"]):
             status, error = run_to_end(tmp_path, "app.py", "--port", taken.getsockname()[1], *words)
-            assert (status, "(TritonConfig.http_port) is in use" in error) == (1, True)
+            assert (status, "(--port) is in use" in error) == (1, True)
 
 
 def test_reload_without_its_package_says_what_to_install(tmp_path):

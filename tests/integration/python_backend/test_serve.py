@@ -167,9 +167,9 @@ def test_output_of_a_model_is_logged_as_information_even_after_an_error(tmp_path
 def test_mistakes_are_reported_in_one_line(tmp_path, capsys):
     ports = [word for name in FREE_PORTS for word in (f"--{name.replace('_', '-')}", "0")]
     assert main(["serve", str(tmp_path / "missing"), *ports]) == 1
-    assert re.match(r"pytriton: TritonConfig.model_repository is '.*/missing'.*\n$", capsys.readouterr().err)
+    assert re.match(r"pytriton: REPOSITORY is '.*/missing'.*\n$", capsys.readouterr().err)
     assert main(["serve", str(tmp_path), "--http-port", "many"]) == 1
-    assert capsys.readouterr().err == "pytriton: TritonConfig.http_port is 'many'; use an integer.\n"
+    assert capsys.readouterr().err == "pytriton: --http-port is 'many'; use an integer.\n"
 
 
 def test_every_setting_is_a_flag(capsys):

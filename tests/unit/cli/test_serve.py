@@ -71,7 +71,7 @@ def test_two_repositories_are_refused(capsys):
 
 def test_an_empty_path_is_not_the_working_folder(capsys):
     assert main(["serve", "", "--dry-run"]) == 1
-    assert "TritonConfig.model_repository is ''; use a path." in capsys.readouterr().err
+    assert "REPOSITORY is ''; use a path." in capsys.readouterr().err
 
 
 DRY_RUN = [sys.executable, "-P", "-m", "pytriton", "serve", "--dry-run", "."]
