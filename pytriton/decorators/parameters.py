@@ -146,6 +146,10 @@ def _check_arrays(decorated: _Decorated, parameters: list[inspect.Parameter], sp
             f"{where} is called with {TRITON_CONTEXT_FIELD_NAME!r}, but has no such parameter; add it, or remove "
             "@triton_context."
         )
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters) and not takes:
+        raise PyTritonBadParameterError(
+            f"{where} takes its arguments by position, as '*', and inputs are passed by name; take them as **inputs."
+        )
     has = f"the inputs are {names_of(inputs)}" if inputs else "the model has no inputs"
     remedy = "Name the parameters like the inputs"
     if unknown and any(_POSITION.fullmatch(name) for name in ignored):

@@ -201,6 +201,10 @@ def _by_whom(port: int) -> str:
     for server in running_servers():
         if any(urllib.parse.urlsplit(url).port == port for url in server.urls):
             return f" by a Triton that you run in process {server.pid}: stop that process"
+    with socket.socket() as connection:
+        is_silent = connection.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
+    if is_silent:
+        return ", but nothing listens there: a connection has it as its own port, or had it a moment ago. Try again later"
     return ": stop what listens there"
 
 

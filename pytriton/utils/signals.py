@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 import os
@@ -10,8 +11,9 @@ import queue
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 LOGGER = logging.getLogger(__name__)
@@ -109,6 +111,24 @@ def wait_for_event(event: threading.Event, timeout_s: float = math.inf) -> bool:
         if time.monotonic() >= deadline:
             return False
     return True
+
+
+def comes_from_handler(error: BaseException) -> bool:
+    """Returns whether a signal handler raised an exception, in the middle of whatever the main thread did."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _code_of(handler: Any) -> CodeType | None:
+    """Returns the code of a signal handler; None if it has none, as Python's own ones."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    if not callable(handler):
+        return None
+    code: CodeType | None = getattr(handler, "__code__", None)  # of a function or a method
+    return code or getattr(type(handler).__call__, "__code__", None)
 
 
 def clean_up_when_killed(clean_up: Callable[[], None]) -> None:

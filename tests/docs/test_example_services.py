@@ -136,8 +136,8 @@ def text_in_browser() -> Iterator[Served]:
 
 
 @needs("torch")
-def test_the_nearest_neighbours_are_found() -> None:
-    with served("nearest_neighbours") as example:
+def test_the_nearest_neighbors_are_found() -> None:
+    with served("nearest_neighbors") as example:
         accuracies = re.findall(r"([\d.]+)% of 898 pictures are right", example.client())
     assert accuracies  # one without a GPU, two with one
     assert all(float(each) > 97 for each in accuracies)

@@ -302,7 +302,7 @@ def test_instances_run_on_devices_of_their_own(served):
         assert np.array_equal(infer(served[0], "devices", x), x * 2)
 
 
-@pytest.mark.parametrize("name", ["nearest_neighbours", "pytorch"])
+@pytest.mark.parametrize("name", ["nearest_neighbors", "pytorch"])
 def test_the_examples_run(name, tmp_path):
     if name == "pytorch":
         command, client = (

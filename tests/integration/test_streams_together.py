@@ -168,7 +168,7 @@ def test_a_stream_beyond_the_limit_waits_until_another_ends(triton, name):
         assert len(by_id(stream.replies(3))) == 3
 
 
-def test_a_slow_generator_does_not_stop_its_neighbours(triton, name):
+def test_a_slow_generator_does_not_stop_its_neighbors(triton, name):
     gate = threading.Event()
 
     def infer(requests):

@@ -36,6 +36,7 @@ _MAX_LISTED = 10
 # While models are reloaded, they may be missing for a moment.
 _ABSENT_S = 0.2
 _ABSENT = "is not found"
+_UNLOADED = "unloaded"
 
 
 def wait_for_addresses(servers: ServerSet, deadline: Deadline, sleep: Sleep) -> Steps[None]:
@@ -312,6 +313,10 @@ def _absence(
         meant = yield from _in_another_case(server, model, deadline)
         return PyTritonClientModelNotReadyError(f"{problem}; {advice}.{meant}")
     entries = [entry for entry in index if entry["name"] == name and version in ("", entry.get("version", ""))]
+    if entries and all(each.get("reason") == _UNLOADED for each in entries):
+        return PyTritonClientModelNotReadyError(
+            f"The server at {server.url} is ready, and has unloaded {_named(model)}; bind it, or load it, again."
+        )
     if entries:
         if check_load:
             _check_load(server, entries)

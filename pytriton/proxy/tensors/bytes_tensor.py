@@ -43,6 +43,8 @@ def object_array(value: Any) -> Array:
     leaf, depth = value, 0
     while isinstance(leaf, (list, tuple)) and leaf and depth < array.ndim:
         leaf, depth = leaf[0], depth + 1
+    if isinstance(leaf, (list, tuple)) and depth == array.ndim:
+        raise ValueError("the lists have different lengths")
     if isinstance(leaf, BUFFERS):
         array = np.array(_without_buffers(value, depth), np.object_)
     return array

@@ -10,6 +10,7 @@ from pytriton.client.core.grpc.transport import NOT_FOUND, translated
 from pytriton.client.core.port_probe import other_protocol
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.client.url import TritonUrl
+from pytriton.utils.signals import comes_from_handler
 
 # Responses that are converted to dictionaries, as over HTTP, and the part of the response that is used.
 _READ_AS_JSON: Mapping[str, Callable[[Any], Any]] = {
@@ -53,6 +54,8 @@ class GivenGrpcTransport:
                 return False
             raise failures.grpc_failure(self.url.with_scheme, status, message, timeout_s) from error
         except Exception as error:
+            if comes_from_handler(error):
+                raise
             raise translated(self.url.with_scheme, error, timeout_s) from error
         return response if read is None else read(response)
 

@@ -20,6 +20,7 @@ from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
 from pytriton.server.version import ServerVersion
 from pytriton.server.workarounds import Workaround
+from pytriton.utils.signals import comes_from_handler
 
 if TYPE_CHECKING:
     from pytriton.client.core.grpc.api import Call
@@ -91,6 +92,8 @@ class GrpcTransport:
         except PyTritonClientTimeoutError:
             raise
         except Exception as error:
+            if comes_from_handler(error):
+                raise
             if self._closed:
                 raise failures.closed_meanwhile() from None
             if is_unknown_model(method, error):

@@ -21,6 +21,7 @@ from pytriton.client.core.http.api import Response
 from pytriton.client.core.http.messages import BUFFER_BYTES, ResponseReader
 from pytriton.client.core.tensors import Content
 from pytriton.client.url import TritonUrl
+from pytriton.utils.signals import comes_from_handler
 
 _TOLERANCE_S = 0.001
 """How much the timeout of an operation may exceed the remaining time: setting it is a system call."""
@@ -92,11 +93,13 @@ class Connection:
             self._connect()
             if self._context is not None:
                 self._encrypt(self._context(self._sockets.ssl))
-        except TimeoutError as error:
-            if time.monotonic() >= deadline:
-                raise
-            raise late(timeout_s) from error
         except (OSError, ValueError) as error:  # such as a file without a certificate
+            if comes_from_handler(error):
+                raise
+            if isinstance(error, TimeoutError):
+                if time.monotonic() >= deadline:
+                    raise
+                raise late(timeout_s) from error
             raise ConnectError(str(error)) from error
         self.is_new = False
 
@@ -160,6 +163,8 @@ class Connection:
             except OSError as error:
                 failed = error
                 self.close()
+                if comes_from_handler(error):
+                    break
         raise failed or OSError("the name has no address")
 
     def _encrypt(self, context: ssl.SSLContext) -> None:
@@ -183,7 +188,7 @@ class Connection:
         try:
             self._send(parts)
         except OSError as error:
-            if _is_own_timeout(error):
+            if _is_final(error):
                 raise
             if not self._sent_bytes:
                 raise self._lost(error, reader) from error
@@ -207,7 +212,7 @@ class Connection:
             try:
                 count = self._socket.recv_into(reader.buffer)
             except OSError as error:
-                if _is_own_timeout(error):
+                if _is_final(error):
                     raise
                 raise self._lost(failed or error, reader) from error
             if reader.received(count) if count else reader.ended():
@@ -258,9 +263,12 @@ class Connection:
         return found
 
 
-def _is_own_timeout(error: OSError) -> bool:
-    """Returns whether a deadline has passed; the system's own timeout means that the connection broke."""
-    return isinstance(error, TimeoutError) and error.errno != errno.ETIMEDOUT
+def _is_final(error: OSError) -> bool:
+    """Returns whether a deadline has passed, or the program's handler of a signal ends the call.
+
+    Otherwise the connection broke: the system's own timeout means that, too.
+    """
+    return (isinstance(error, TimeoutError) and error.errno != errno.ETIMEDOUT) or comes_from_handler(error)
 
 
 def _rest(parts: Sequence[Content], count: int) -> list[Content]:

@@ -13,6 +13,7 @@ from pytriton.client.core.port_probe import other_protocol
 from pytriton.client.exceptions import PyTritonClientInferenceServerError, PyTritonClientValueError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
+from pytriton.utils.signals import comes_from_handler
 
 _HEALTH = "v2/health/ready"
 
@@ -49,6 +50,8 @@ class GivenHttpTransport:
                 raise  # one of the program itself
             raise failures.timed_out(self.url.with_scheme, timeout_s) from None
         except Exception as error:
+            if comes_from_handler(error):
+                raise
             raise _translated(self.url.with_scheme, error, timeout_s) from error
         finally:
             timeout.close()

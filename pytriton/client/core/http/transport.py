@@ -19,6 +19,7 @@ from pytriton.client.core.tensors import Content
 from pytriton.client.exceptions import PyTritonClientInferenceServerError
 from pytriton.client.tls import TLSConfig
 from pytriton.client.url import TritonUrl
+from pytriton.utils.signals import comes_from_handler
 
 _NO_HEADERS: Mapping[str, str] = {}
 _MAX_IDLE = 128
@@ -62,6 +63,8 @@ class HttpTransport:
             response = self._exchange(parts, deadline, is_repeatable=call.verb == "GET")
             return call.read(response.to(headers))
         except Exception as error:
+            if comes_from_handler(error):
+                raise
             if self._closed:
                 raise failures.closed_meanwhile() from None
             raise translated(self.url.with_scheme, error, timeout_s) from error.__cause__

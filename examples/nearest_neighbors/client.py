@@ -1,6 +1,6 @@
 """Sends pictures to the model of ``server.py``, from memory and from a GPU.
 
-python examples/nearest_neighbours/client.py
+python examples/nearest_neighbors/client.py
 """
 
 import argparse
