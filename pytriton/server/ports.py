@@ -204,7 +204,7 @@ def _by_whom(port: int) -> str:
     with socket.socket() as connection:
         is_silent = connection.connect_ex(("127.0.0.1", port)) == errno.ECONNREFUSED
     if is_silent:
-        return ", but nothing listens there: a connection has it as its own port, or had it a moment ago. Try again later"
+        return ", but nothing listens there: a connection has it as its own, or had it a moment ago. Try again later"
     return ": stop what listens there"
 
 

@@ -37,9 +37,9 @@ def run(driver_folder: Path, name: str, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("behaviour_of", ["driver", "page_locks", "gpu_tensor", "failing", "repository"])
-def test_programs_run_on_a_stand_in_for_a_gpu(driver_folder: Path, behaviour_of: str) -> None:
-    assert run(driver_folder, behaviour_of)[-1] == "passed"
+@pytest.mark.parametrize("behavior_of", ["driver", "page_locks", "gpu_tensor", "failing", "repository"])
+def test_programs_run_on_a_stand_in_for_a_gpu(driver_folder: Path, behavior_of: str) -> None:
+    assert run(driver_folder, behavior_of)[-1] == "passed"
 
 
 @pytest.mark.parametrize(
