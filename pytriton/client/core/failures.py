@@ -217,7 +217,7 @@ def server_failure(server: str, message: str, code: int | None) -> PyTritonClien
     if restricted:
         return server_error(
             f"{server} restricts this endpoint to clients with its access token (header "
-            f"{restricted[1]!r}); pass the token as access_token, as Triton.get_access_token() returns it there.",
+            f"{restricted[1]!r}); pass the token as access_token.",
             Failure.RESTRICTED,
         )
     if _EXPIRED.match(message):

@@ -106,7 +106,7 @@ def test_a_long_page_is_shortened():
 def test_a_missing_token_is_reported():
     error = http_failure(URL, "403", "This API is restricted, expecting header 'a-b'")
 
-    assert "(header 'a-b'); pass the token as access_token, as Triton.get" in error.message
+    assert "(header 'a-b'); pass the token as access_token" in error.message
 
 
 @pytest.mark.parametrize(
