@@ -20,7 +20,7 @@ from pytriton.json_logs import is_collecting
 from pytriton.proxy.context import MODEL
 from pytriton.proxy.services.client import CURRENT_CALLER, ServerClient, process_client
 from pytriton.proxy.tensors.batch import Batch
-from pytriton.proxy.tensors.failure import failure_of
+from pytriton.proxy.tensors.failure import RequestError, failure_of
 from pytriton.proxy.tensors.log_context import LogContext
 from pytriton.proxy.tensors.outputs import as_responses
 from pytriton.proxy.tensors.signature import Signature
@@ -389,8 +389,7 @@ class ConcurrentExecutor:
         import asyncio
 
         if error is not None and not isinstance(error, asyncio.CancelledError):
-            message = "The inference callable of model %r failed while being stopped."
-            log_safely(LOGGER, logging.WARNING, message, model, exc_info=error)
+            _log_unsent(in_flight, error, model)
         if in_flight.end_reason is None:
             return None  # no client is left
         return RequestFailure(0, ErrorCode.UNAVAILABLE, f"model {model!r}: {in_flight.end_reason}", "")
@@ -445,3 +444,15 @@ class ConcurrentExecutor:
         if self._own_server_client is not None:
             self._own_server_client.close()
         self._on_close(self)
+
+
+def _log_unsent(in_flight: InFlightBatch, error: BaseException, model: str) -> None:
+    """Logs an exception that no request waits for any more."""
+    level, when = logging.WARNING, "while being stopped"
+    if in_flight.end_reason is None and not any(in_flight.cancelled):
+        level, when = logging.ERROR, "after all its responses had been sent"
+    message = f"The inference callable of model %r failed {when}."
+    if isinstance(error, RequestError) and error.detail:  # which has the traceback of a model.py
+        log_safely(LOGGER, level, f"{message}\n%s", model, error.detail)
+    else:
+        log_safely(LOGGER, level, message, model, exc_info=error)

@@ -393,3 +393,15 @@ else:
     entries = [instance.next_response()[0] for _ in range(2)]
     assert {entry.sequence for entry in entries} == {first, second}
     assert all(entry.final and entry.failure is None for entry in entries)
+
+
+@pytest.mark.parametrize("define", [model, asynchronous])
+def test_an_exception_after_the_last_response_is_logged_with_its_traceback(serve, caplog, define):
+    body = "requests[0].get_response_sender().send(y(1), FINAL)\nraise KeyError('the rest')"
+    instance = serve(define(body), DECOUPLED)
+    assert instance.stream(instance.notify(x(1))) == [[[1]]]
+    wait_until(lambda: "the rest" in caplog.text)
+    (record,) = [each for each in caplog.records if "the rest" in each.getMessage()]
+    assert record.levelname == "ERROR"
+    assert "'m' failed after all its responses had been sent.\n" in record.getMessage()
+    assert 'model.py", line 17, in execute' in record.getMessage()
