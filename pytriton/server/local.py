@@ -397,8 +397,11 @@ class LocalServer:
             with contextlib.suppress(PyTritonRuntimeError):  # the server may be gone, or busy reloading it
                 self.control.unload(name, max(_POLL_S, deadline - time.monotonic()))
         with self._repository_there():
-            while self._own_models and self._own_models_are_there() and time.monotonic() < deadline:
+            while (left := self._unfinished()) and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
+        if left:
+            names = ", ".join(map(repr, left))
+            LOGGER.error("Models %s have not finished after %g s, and are killed with the server.", names, timeout_s)
 
     @contextlib.contextmanager
     def _repository_there(self) -> Iterator[None]:
@@ -415,15 +418,16 @@ class LocalServer:
                 with contextlib.suppress(OSError):
                     folder.rmdir()
 
-    def _own_models_are_there(self) -> bool:
+    def _unfinished(self) -> list[str]:
+        """Returns which of the user's own models serve requests, or run `finalize`; all if the server is busy."""
+        own = self._own_models
+        if not own:
+            return []
         states = self.control.states()
-        if states is None:  # it is busy, or gone
-            return self.is_alive()
-        return any(
-            not state.startswith("UNAVAILABLE")
-            for (name, _), state in states.items()
-            if name in (self._own_models or [])
-        )
+        if states is None:
+            return own if self.is_alive() else []
+        there = {name for (name, _), state in states.items() if not state.startswith("UNAVAILABLE")}
+        return [name for name in own if name in there]
 
     def stop(self) -> None:
         """Ends the process."""

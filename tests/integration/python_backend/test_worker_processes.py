@@ -322,6 +322,15 @@ def test_stopping_waits_for_models_to_finalize(tmp_path, caplog):
         assert "finalized last" in caplog.text
 
 
+def test_a_model_whose_finalize_hangs_is_killed_and_named(tmp_path, caplog):
+    write_model(tmp_path, "last", code=MODEL.replace('print("fin', 'time.sleep(600); print("fin'))
+    with running_triton(model_repository=tmp_path, exit_timeout_secs=1) as triton:
+        triton.run()
+        process = psutil.Process(pid_of(triton, "last"))
+    assert "Models 'last' have not finished after 1 s, and are killed with the server." in caplog.text
+    wait_until(lambda: not is_running(process))
+
+
 def test_stopping_waits_for_models_while_the_server_is_too_busy_to_report_them(tmp_path, caplog, monkeypatch):
     code = MODEL.replace('print("fin', 'time.sleep(2); print("fin')
     write_model(tmp_path, "last", code=code)
