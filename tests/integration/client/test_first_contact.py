@@ -20,6 +20,7 @@ from pytriton.client import (
     PyTritonClientTimeoutError,
 )
 from pytriton.client.core import wait_policy
+from pytriton.server.control import control_of_url
 from pytriton.triton import Triton
 
 AT_ONCE_S = 5.0
@@ -111,6 +112,18 @@ def test_a_missing_model_on_a_ready_server(triton, name, kind, protocol):
     bind_floats(triton, name, echo)
     with open_client(kind, url_of(triton, protocol), "no-such-model") as client:
         message = r"is ready and has no model 'no-such-model'; it has 'test_"
+        fails_at_once(client, PyTritonClientModelUnavailableError, message)
+
+
+@every_kind
+def test_a_model_that_was_unloaded(triton, name, kind, protocol):
+    bind_floats(triton, name, echo, config=config_for(kind))
+    token = triton.get_access_token()
+    control = control_of_url(url_of(triton, "http"), token)
+    control.unload(name)
+    wait_until(lambda: control.states()[name, 1].endswith("unloaded"))
+    with open_client(kind, url_of(triton, protocol), name, access_token=token) as client:
+        message = f"is ready, and has unloaded model '{name}'; bind it, or load it, again"
         fails_at_once(client, PyTritonClientModelUnavailableError, message)
 
 
